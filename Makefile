@@ -1,0 +1,36 @@
+# `make demo` and `make test` are all a newcomer needs; both set up .venv on first use.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+export MPLBACKEND ?= Agg
+
+.PHONY: demo test test-full lint format clean
+
+$(VENV)/.installed: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "understudy needs Python 3.11 or newer, found $$($(PYTHON) --version); try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.installed  ## sample the elliptic PDE posterior and draw the inferred field
+	$(BIN)/understudy sample elliptic-pde --draws 1000 --chains 4 --seed 1 --plot out/elliptic-pde.png --output out/elliptic-pde.nc
+
+test: $(VENV)/.installed  ## quick tests, docstring examples included
+	$(BIN)/python -m pytest
+
+test-full: $(VENV)/.installed  ## quick and slow tests
+	$(BIN)/python -m pytest -m 'slow or not slow'
+
+lint: $(VENV)/.installed  ## format, lint, types, one-way imports
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.installed  ## rewrite in the project's format
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) out build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,191 @@
+r"""Metrics: what gives momentum its distribution and velocity its direction.
+
+A *Euclidean* metric is the same everywhere: :math:`p \sim N(0, M)`, velocity :math:`M^{-1} p`. The best
+:math:`M^{-1}` is the covariance of the posterior, so that is what the constructors take.
+
+A *Riemannian* metric depends on the position: :math:`p \sim N(0, G(q))`. The dynamics never need the :math:`d`
+matrices :math:`\partial_i G`, only two contractions of them (the paper's section 2.2):
+
+.. math::
+    \nu_i(q, v) = v^T \, \partial_i G(q) \, v, \qquad
+    \tau_i(q) = \mathrm{tr}\left(G(q)^{-1} \partial_i G(q)\right),
+
+with :math:`v = G(q)^{-1} p`. For many models both cost no more than :math:`G` itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.linalg import solve_triangular
+
+from understudy.errors import InputError
+
+
+@runtime_checkable
+class EuclideanMetric(Protocol):
+    """A metric that is the same everywhere."""
+
+    def momentum(self, normals: np.ndarray) -> np.ndarray:
+        """Turn standard normals ``(n, dim)`` into momenta."""
+        ...
+
+    def velocity(self, momentum: np.ndarray) -> np.ndarray:
+        """Return :math:`M^{-1} p` of each row."""
+        ...
+
+
+class LocalMetric(Protocol):
+    """A Riemannian metric at n positions."""
+
+    matrix: np.ndarray  # (n, dim, dim): G(q)
+    cholesky: np.ndarray  # (n, dim, dim): its lower Cholesky factor
+
+    def quadratic_contraction(self, velocity: np.ndarray) -> np.ndarray:
+        r"""Return :math:`\nu_i = v^T \partial_i G\, v`, ``(n, dim)``."""
+        ...
+
+    def trace_contraction(self) -> np.ndarray:
+        r"""Return :math:`\tau_i = \mathrm{tr}(G^{-1} \partial_i G)`, ``(n, dim)``."""
+        ...
+
+
+@runtime_checkable
+class RiemannianMetric(Protocol):
+    """A metric that depends on the position."""
+
+    def at(self, position: np.ndarray) -> LocalMetric:
+        """Evaluate the metric at positions ``(n, dim)``.
+
+        Where the matrix is not positive definite, or not finite, fill that row's `cholesky` with NaN (see
+        `batched_cholesky`): the proposal is then rejected and counted.
+        """
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class UnitMetric:
+    """The identity.
+
+    Examples
+    --------
+    >>> UnitMetric().velocity(np.array([[1.0, 2.0]]))
+    array([[1., 2.]])
+    """
+
+    def momentum(self, normals: np.ndarray) -> np.ndarray:
+        """Turn standard normals into momenta."""
+        return normals
+
+    def velocity(self, momentum: np.ndarray) -> np.ndarray:
+        """Return the momentum itself."""
+        return momentum
+
+
+@dataclass(frozen=True, eq=False)
+class DiagonalMetric:
+    """Independent coordinates, each with its own scale.
+
+    Parameters
+    ----------
+    variance : array_like of shape (dim,)
+        Variance of each position under the posterior, the inverse of its mass.
+
+    Examples
+    --------
+    >>> DiagonalMetric([1.0, 4.0]).velocity(np.array([[1.0, 1.0]]))
+    array([[1., 4.]])
+    """
+
+    variance: ArrayLike
+
+    def __post_init__(self) -> None:
+        variance = np.array(self.variance, dtype=float)
+        if variance.ndim != 1 or not (np.isfinite(variance) & (variance > 0)).all():
+            raise InputError(
+                f"variance must be a one-dimensional array of positive numbers, got {variance.tolist()}; "
+                "give the posterior variance of each parameter"
+            )
+        object.__setattr__(self, "variance", variance)
+
+    def momentum(self, normals: np.ndarray) -> np.ndarray:
+        """Turn standard normals into momenta of variance 1 / `variance`."""
+        return np.asarray(normals / np.sqrt(self.variance))
+
+    def velocity(self, momentum: np.ndarray) -> np.ndarray:
+        """Return `variance` times momentum."""
+        return np.asarray(momentum * self.variance)
+
+
+@dataclass(frozen=True, eq=False)
+class DenseMetric:
+    """Correlated coordinates.
+
+    Parameters
+    ----------
+    covariance : array_like of shape (dim, dim)
+        Covariance of the positions under the posterior, the inverse of the mass matrix.
+
+    Examples
+    --------
+    >>> DenseMetric([[1.0, 0.5], [0.5, 1.0]]).velocity(np.array([[1.0, 0.0]]))
+    array([[1. , 0.5]])
+    """
+
+    covariance: ArrayLike
+
+    def __post_init__(self) -> None:
+        covariance = np.array(self.covariance, dtype=float)
+        if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
+            raise InputError(f"covariance must be a square matrix, got shape {covariance.shape}")
+        try:
+            factor = np.linalg.cholesky(covariance)
+        except np.linalg.LinAlgError as error:
+            raise InputError(
+                "covariance must be symmetric and positive definite, got a matrix that is not; "
+                "estimate it from more draws, or add a small multiple of the identity"
+            ) from error
+        object.__setattr__(self, "covariance", covariance)
+        # With covariance = C C', momenta C'^-1 z have covariance (C C')^-1, the mass matrix.
+        inverse = solve_triangular(factor, np.eye(len(factor)), lower=True)
+        object.__setattr__(self, "_momentum_factor", inverse)
+
+    def momentum(self, normals: np.ndarray) -> np.ndarray:
+        """Turn standard normals into momenta whose covariance is the inverse of `covariance`."""
+        return times_rows(self._momentum_factor.T, normals)  # type: ignore[attr-defined]
+
+    def velocity(self, momentum: np.ndarray) -> np.ndarray:
+        """Return `covariance` times momentum."""
+        return times_rows(np.asarray(self.covariance), momentum)
+
+
+def kinetic_energy(metric: EuclideanMetric, momentum: np.ndarray) -> np.ndarray:
+    r"""Return :math:`\frac12 p^T M^{-1} p` of each row; the constant log-determinant is left out."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return 0.5 * np.einsum("ij,ij->i", momentum, metric.velocity(momentum))
+
+
+def times_rows(matrix: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return `matrix` times each row, rounded alike however many rows there are.
+
+    One product for the whole batch would be faster for very many rows, but BLAS rounds it differently for
+    different batch sizes, and then a chain's draws would depend on how many chains run beside it.
+    """
+    return np.asarray(np.matmul(matrix, rows[:, :, None])[:, :, 0])
+
+
+def batched_cholesky(matrix: np.ndarray) -> np.ndarray:
+    """Return lower Cholesky factors ``(n, d, d)``, NaN for matrices that are not positive definite."""
+    try:
+        return np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError:
+        factors = np.full_like(matrix, np.nan)
+        for i, one in enumerate(matrix):
+            try:
+                factors[i] = np.linalg.cholesky(one)
+            except np.linalg.LinAlgError:
+                continue
+        return factors
