@@ -1,5 +1,9 @@
 """Exact MCMC for expensive posteriors."""
 
+from understudy.dynamics import DenseMetric, DiagonalMetric, UnitMetric
+from understudy.kernels import HMC, RMHMC, SharedStream, State, Streams
+from understudy.results import Run
+from understudy.run import sample
 from understudy.targets import (
     Evaluation,
     Evaluator,
@@ -12,4 +16,22 @@ from understudy.targets import (
 
 __version__ = "0.1.0"
 
-__all__ = ["Evaluation", "Evaluator", "ForwardTarget", "GaussianLikelihood", "NormalPrior", "Target", "UniformPrior"]
+__all__ = [
+    "HMC",
+    "RMHMC",
+    "DenseMetric",
+    "DiagonalMetric",
+    "Evaluation",
+    "Evaluator",
+    "ForwardTarget",
+    "GaussianLikelihood",
+    "NormalPrior",
+    "Run",
+    "SharedStream",
+    "State",
+    "Streams",
+    "Target",
+    "UniformPrior",
+    "UnitMetric",
+    "sample",
+]

@@ -51,3 +51,7 @@ class EvaluationError(UnderstudyError, RuntimeError):
         super().__init__(message)
         self.parameters = parameters
         self.run: Any = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # So that it survives the way back from another process, which the default would break.
+        return type(self), (str(self), self.parameters), {"run": self.run}

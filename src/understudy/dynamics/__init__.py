@@ -2,3 +2,41 @@
 
 Nothing here knows of targets: a *force* is any function of positions that returns potentials and gradients.
 """
+
+from understudy.dynamics.generalized_leapfrog import (
+    ImplicitSolver,
+    RiemannianPoint,
+    generalized_leapfrog,
+    riemannian_energy,
+    riemannian_momentum,
+)
+from understudy.dynamics.leapfrog import Force, PhasePoint, leapfrog
+from understudy.dynamics.metrics import (
+    DenseMetric,
+    DiagonalMetric,
+    EuclideanMetric,
+    LocalMetric,
+    RiemannianMetric,
+    UnitMetric,
+    batched_cholesky,
+    kinetic_energy,
+)
+
+__all__ = [
+    "DenseMetric",
+    "DiagonalMetric",
+    "EuclideanMetric",
+    "Force",
+    "ImplicitSolver",
+    "LocalMetric",
+    "PhasePoint",
+    "RiemannianMetric",
+    "RiemannianPoint",
+    "UnitMetric",
+    "batched_cholesky",
+    "generalized_leapfrog",
+    "kinetic_energy",
+    "leapfrog",
+    "riemannian_energy",
+    "riemannian_momentum",
+]

@@ -37,6 +37,10 @@ class EuclideanMetric(Protocol):
         """Return :math:`M^{-1} p` of each row."""
         ...
 
+    def mass_times(self, vector: np.ndarray) -> np.ndarray:
+        """Return :math:`M x` of each row, the inverse of `velocity`."""
+        ...
+
 
 class LocalMetric(Protocol):
     """A Riemannian metric at n positions."""
@@ -84,6 +88,10 @@ class UnitMetric:
         """Return the momentum itself."""
         return momentum
 
+    def mass_times(self, vector: np.ndarray) -> np.ndarray:
+        """Return the vector itself."""
+        return vector
+
 
 @dataclass(frozen=True, eq=False)
 class DiagonalMetric:
@@ -118,6 +126,10 @@ class DiagonalMetric:
     def velocity(self, momentum: np.ndarray) -> np.ndarray:
         """Return `variance` times momentum."""
         return np.asarray(momentum * self.variance)
+
+    def mass_times(self, vector: np.ndarray) -> np.ndarray:
+        """Return the vector divided by `variance`."""
+        return np.asarray(vector / self.variance)
 
 
 @dataclass(frozen=True, eq=False)
@@ -160,6 +172,11 @@ class DenseMetric:
     def velocity(self, momentum: np.ndarray) -> np.ndarray:
         """Return `covariance` times momentum."""
         return times_rows(np.asarray(self.covariance), momentum)
+
+    def mass_times(self, vector: np.ndarray) -> np.ndarray:
+        """Return the inverse of `covariance` times the vector."""
+        factor = self._momentum_factor  # type: ignore[attr-defined]
+        return times_rows(factor.T @ factor, vector)
 
 
 def kinetic_energy(metric: EuclideanMetric, momentum: np.ndarray) -> np.ndarray:

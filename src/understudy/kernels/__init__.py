@@ -1,1 +1,13 @@
-"""."""
+"""Markov transitions of a batch of chains, each leaving the exact posterior invariant.
+
+A kernel is one frozen object with ``step(streams, state, evaluator) -> state, info``. *State* is what the next step
+needs, *Info* is what a person wants to know; random numbers come from *streams*, one for each chain; exact
+evaluations come from the evaluator; and only `correction` says accept.
+"""
+
+from understudy.kernels.hmc import HMC
+from understudy.kernels.rmhmc import RMHMC
+from understudy.kernels.state import Info, Kernel, State
+from understudy.kernels.streams import SharedStream, Streams
+
+__all__ = ["HMC", "RMHMC", "Info", "Kernel", "SharedStream", "State", "Streams"]

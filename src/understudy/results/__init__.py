@@ -1,1 +1,10 @@
-"""."""
+"""What a run found and what it cost: draws, statistics, summary, warnings, files, pictures.
+
+Nothing here samples. A `Run` holds arrays; everything else is computed from them when asked for.
+"""
+
+from understudy.results.diagnostics import warnings_for
+from understudy.results.run import Cost, Record, Run
+from understudy.results.summary import Summary
+
+__all__ = ["Cost", "Record", "Run", "Summary", "warnings_for"]

@@ -8,16 +8,29 @@ from typing import Any
 import numpy as np
 
 from understudy.errors import InputError, OutputError
-from understudy.targets.densities import Density
-from understudy.targets.target import Raw, checked_rows, checked_scalars, require_callable, require_dim, require_names
+from understudy.targets.checks import (
+    checked_pair,
+    checked_real,
+    checked_rows,
+    checked_scalars,
+    require_callable,
+    require_dim,
+    require_flag,
+    require_names,
+)
+from understudy.targets.densities import Density, GaussianLikelihood
+from understudy.targets.raw import Raw
 from understudy.targets.transforms import Bounds, Transform
+
+_MAX_REDRAWS = 1000
 
 
 class ForwardTarget:
     r"""Parameters seen through the outputs of a forward model.
 
     The log-density is :math:`\log L(F(x)) + \log \pi(x)`, where only :math:`F` is expensive. Because the
-    outputs are kept, a surrogate can learn them rather than the scalar log-density.
+    outputs are kept, a surrogate can learn them rather than the scalar log-density. The prior is looked at
+    first: where it is -inf the forward model is not run.
 
     Parameters
     ----------
@@ -44,8 +57,8 @@ class ForwardTarget:
     Examples
     --------
     >>> from understudy import GaussianLikelihood, NormalPrior
-    >>> target = ForwardTarget(lambda x: x**2, GaussianLikelihood([1.0], sd=0.1), NormalPrior(0.0, 1.0, dim=1))
-    >>> target
+    >>> likelihood = GaussianLikelihood([1.0], sd=0.1)
+    >>> ForwardTarget(lambda x: x**2, likelihood, NormalPrior(0.0, 1.0, dim=1))
     ForwardTarget(dim=1, gradient=False, vectorized=False)
     """
 
@@ -63,17 +76,12 @@ class ForwardTarget:
         vectorized: bool = False,
     ) -> None:
         require_callable("forward", forward)
-        for what, density in (("likelihood", likelihood), ("prior", prior)):
-            if not isinstance(density, Density):
-                raise InputError(
-                    f"{what} must have the methods log_density(points) and gradient(points), "
-                    f"got {type(density).__name__}; see GaussianLikelihood and NormalPrior"
-                )
+        require_callable("vjp", vjp, optional=True)
+        require_callable("jacobian", jacobian, optional=True)
         if vjp is not None and jacobian is not None:
-            raise InputError("give vjp= or jacobian=, not both")
-        for what, function in (("vjp", vjp), ("jacobian", jacobian)):
-            if function is not None:
-                require_callable(what, function)
+            raise InputError("vjp= and jacobian= were both given; give one of them, the cheaper one")
+        _require_density("likelihood", likelihood)
+        _require_density("prior", prior)
         known = getattr(prior, "dim", None)
         if dim is None and known is None:
             raise InputError("the prior does not say its number of parameters; give dim=")
@@ -84,67 +92,96 @@ class ForwardTarget:
         self.transform = Transform.from_bounds(
             bounds if bounds is not None else getattr(prior, "bounds", None), self.dim
         )
-        self.vectorized = bool(vectorized)
+        self.vectorized = require_flag("vectorized", vectorized)
         self.has_gradient = vjp is not None or jacobian is not None
         self.forward, self.likelihood, self.prior = forward, likelihood, prior
         self._vjp, self._jacobian = vjp, jacobian
+        self._n_outputs = likelihood.data.size if isinstance(likelihood, GaussianLikelihood) else None
 
     def __repr__(self) -> str:
         return f"ForwardTarget(dim={self.dim}, gradient={self.has_gradient}, vectorized={self.vectorized})"
 
     def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Raw:
-        """Run the forward model on the rows of `parameters`, then the likelihood and the prior."""
-        if not gradient:
-            outputs = self._outputs(self.forward(self._point(parameters)), parameters)
-            return Raw(self._log_density(outputs, parameters), outputs=outputs)
-        outputs, slope = self._outputs_and_likelihood_gradient(parameters)
-        prior_gradient = checked_rows(
-            self.prior.gradient(parameters), len(parameters), self.dim, True, "prior.gradient"
+        """Look at the prior, run the forward model where there is any, then the likelihood."""
+        if gradient and not self.has_gradient:
+            raise InputError("this ForwardTarget has no gradient; give vjp= or jacobian=")
+        n = len(parameters)
+        log_prior = checked_scalars(self.prior.log_density(parameters.copy()), n, True, "prior.log_density")
+        possible = np.isfinite(log_prior)
+        if possible.all():
+            return self._posterior(parameters, log_prior, gradient=gradient)
+        if not possible.any():
+            return Raw(log_prior, np.zeros((n, self.dim)) if gradient else None, n_run=0)
+        return self._posterior(parameters[possible], log_prior[possible], gradient=gradient).scatter(
+            possible, log_prior
         )
-        return Raw(self._log_density(outputs, parameters), slope + prior_gradient, outputs)
 
     def sample_start(self, rng: np.random.Generator) -> np.ndarray | None:
-        """Draw parameters from the prior, if it can be drawn from."""
+        """Draw parameters from the prior, inside the bounds; None if it has no draws to give there."""
         sample = getattr(self.prior, "sample", None)
-        return None if sample is None else np.asarray(sample(rng), dtype=float)
+        if sample is None:
+            return None
+        start = checked_rows(sample(rng), 1, self.dim, False, "prior.sample")[0]
+        for _ in range(_MAX_REDRAWS):
+            outside = ~((start > self.transform.lower) & (start < self.transform.upper))
+            if not outside.any():
+                return start
+            # Only what is outside is drawn again: a start need not be a draw of the truncated prior.
+            start[outside] = checked_rows(sample(rng), 1, self.dim, False, "prior.sample")[0, outside]
+        return None
 
-    def _point(self, parameters: np.ndarray) -> np.ndarray:
-        return parameters if self.vectorized else np.asarray(parameters[0])
-
-    def _outputs(self, value: Any, parameters: np.ndarray) -> np.ndarray:
-        width = getattr(getattr(self.likelihood, "data", None), "size", None)
-        return checked_rows(value, len(parameters), width, self.vectorized, "forward")
-
-    def _log_density(self, outputs: np.ndarray, parameters: np.ndarray) -> np.ndarray:
+    def _posterior(self, parameters: np.ndarray, log_prior: np.ndarray, *, gradient: bool) -> Raw:
         n = len(parameters)
-        likelihood = checked_scalars(self.likelihood.log_density(outputs), n, True, "likelihood.log_density")
-        return likelihood + checked_scalars(self.prior.log_density(parameters), n, True, "prior.log_density")
+        point = (parameters if self.vectorized else parameters[0]).copy()
+        if not gradient:
+            value, derivative = self.forward(point), None
+        elif self._vjp is not None:
+            value, derivative = checked_pair(self._vjp(point), "vjp", "(outputs, pull_back)")
+        else:
+            assert self._jacobian is not None
+            value, derivative = checked_pair(self._jacobian(point), "jacobian", "(outputs, jacobian)")
+        outputs = checked_rows(value, n, self._n_outputs, self.vectorized, "forward")
+        self._n_outputs = outputs.shape[1]
+        log_likelihood = checked_scalars(
+            self.likelihood.log_density(outputs.copy()), n, True, "likelihood.log_density"
+        )
+        log_density = log_likelihood + log_prior
+        if not gradient:
+            return Raw(log_density, None, outputs)
+        if not np.isfinite(log_density).any():  # rejected or failed already: an adjoint solve would be wasted
+            return Raw(log_density, np.zeros((n, self.dim)), outputs)
+        slope = self._pull_back(outputs, derivative)
+        slope += checked_rows(self.prior.gradient(parameters.copy()), n, self.dim, True, "prior.gradient")
+        return Raw(log_density, slope, outputs)
 
-    def _outputs_and_likelihood_gradient(self, parameters: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        point, n = self._point(parameters), len(parameters)
+    def _pull_back(self, outputs: np.ndarray, derivative: Any) -> np.ndarray:
+        """Turn the likelihood's gradient in the outputs into one in the parameters."""
+        n, m = outputs.shape
+        cotangent = checked_rows(self.likelihood.gradient(outputs.copy()), n, m, True, "likelihood.gradient")
         if self._vjp is not None:
-            value, pull_back = _two(self._vjp(point), "vjp", "(outputs, pull_back)")
-            outputs = self._outputs(value, parameters)
-            cotangent = self.likelihood.gradient(outputs)
-            slope = pull_back(cotangent if self.vectorized else cotangent[0])
+            if not callable(derivative):
+                raise OutputError(
+                    f"vjp must return (outputs, pull_back) with a function as pull_back, got "
+                    f"{type(derivative).__name__}; give jacobian= if that is the Jacobian"
+                )
+            slope = derivative(cotangent if self.vectorized else cotangent[0])
             # jax.vjp hands back one gradient for each argument, in a tuple
             slope = slope[0] if isinstance(slope, tuple) and len(slope) == 1 else slope
-            return outputs, checked_rows(slope, n, self.dim, self.vectorized, "vjp's pull_back")
-        if self._jacobian is None:
-            raise InputError("this ForwardTarget has no gradient; give vjp= or jacobian=")
-        value, matrix = _two(self._jacobian(point), "jacobian", "(outputs, jacobian)")
-        outputs = self._outputs(value, parameters)
-        matrix = np.asarray(matrix if self.vectorized else [matrix], dtype=float)
-        expected = (n, outputs.shape[1], self.dim)
-        if matrix.shape != expected:
+            return checked_rows(slope, n, self.dim, self.vectorized, "vjp's pull_back")
+        matrix = checked_real(derivative, "jacobian")
+        matrix = matrix if self.vectorized else matrix[None]
+        if matrix.shape != (n, m, self.dim):
             raise OutputError(
-                f"jacobian must have shape {expected[1:]} (outputs, parameters) a point, got {matrix.shape[1:]}; "
-                "transpose it if the two are swapped"
+                f"jacobian must have shape {(m, self.dim)} (outputs, parameters) at each point, got "
+                f"{matrix.shape[1:]}; transpose it if the two are swapped"
             )
-        return outputs, np.einsum("nm,nmd->nd", self.likelihood.gradient(outputs), matrix)
+        return np.matmul(cotangent[:, None, :], matrix)[:, 0, :]
 
 
-def _two(value: Any, what: str, expected: str) -> tuple[Any, Any]:
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise OutputError(f"{what} must return {expected}, got {type(value).__name__}")
-    return value[0], value[1]
+def _require_density(what: str, density: object) -> None:
+    if isinstance(density, type) or not isinstance(density, Density):
+        raise InputError(
+            f"{what} must have the methods log_density(points) and gradient(points), got "
+            f"{f'the class {density.__name__}' if isinstance(density, type) else type(density).__name__}; "
+            "see GaussianLikelihood and NormalPrior"
+        )

@@ -1,24 +1,28 @@
-"""A posterior given by its log-density."""
+"""A posterior given by its log-density.
+
+The user's functions are given arrays of their own and what they return is copied: nothing they write into an
+array, now or later, can reach the state of a chain.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
-from understudy.errors import InputError, OutputError
+from understudy.errors import InputError
+from understudy.targets.checks import (
+    checked_pair,
+    checked_rows,
+    checked_scalars,
+    require_callable,
+    require_dim,
+    require_flag,
+    require_names,
+)
+from understudy.targets.raw import Raw
 from understudy.targets.transforms import Bounds, Transform
-
-
-@dataclass(frozen=True, eq=False)
-class Raw:
-    """What a target says about n points, before transforms: checked for shape and dtype, not for finiteness."""
-
-    log_density: np.ndarray  # (n,)
-    gradient: np.ndarray | None = None  # (n, dim)
-    outputs: np.ndarray | None = None  # (n, m), of a forward model
 
 
 class AnyTarget(Protocol):
@@ -31,7 +35,10 @@ class AnyTarget(Protocol):
     has_gradient: bool
 
     def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Raw:
-        """Evaluate the rows of ``(n, dim)``; a target that is not vectorised is given one row at a time."""
+        """Evaluate the rows of ``(n, dim)``; a target that is not vectorised is given one row at a time.
+
+        It must not write into `parameters`, nor keep or share the arrays that it returns.
+        """
         ...
 
     def sample_start(self, rng: np.random.Generator) -> np.ndarray | None:
@@ -84,113 +91,56 @@ class Target:
         value_and_gradient: Callable[[np.ndarray], Any] | None = None,
     ) -> None:
         require_callable("log_density", log_density)
-        if gradient is not None:
-            require_callable("gradient", gradient)
-        if value_and_gradient is not None:
-            require_callable("value_and_gradient", value_and_gradient)
-        if (gradient is not None) + (value_and_gradient is not None) + returns_gradient > 1:
+        require_callable("gradient", gradient, optional=True)
+        require_callable("value_and_gradient", value_and_gradient, optional=True)
+        returns_gradient = require_flag("returns_gradient", returns_gradient)
+        ways = [gradient is not None, value_and_gradient is not None, returns_gradient]
+        if sum(ways) > 1:
             raise InputError(
                 "give the gradient in one way only: gradient=, value_and_gradient= or returns_gradient=True"
             )
         self.dim = require_dim(dim)
         self.names = require_names(names, self.dim, default="x")
         self.transform = Transform.from_bounds(bounds, self.dim)
-        self.vectorized = bool(vectorized)
-        self.has_gradient = bool(gradient or value_and_gradient or returns_gradient)
+        self.vectorized = require_flag("vectorized", vectorized)
+        self.has_gradient = any(ways)
         self._log_density = log_density
         self._gradient = gradient
-        self._both = log_density if returns_gradient else value_and_gradient
-        self._value_is_pair = bool(returns_gradient)
+        self._both = value_and_gradient
+        self._returns_gradient = returns_gradient
 
     def __repr__(self) -> str:
         return f"Target(dim={self.dim}, gradient={self.has_gradient}, vectorized={self.vectorized})"
 
     def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Raw:
         """Call the user's functions on the rows of `parameters` and check what comes back."""
-        point = parameters if self.vectorized else parameters[0]
-        n = len(parameters)
-        if gradient and self._both is not None:
-            value, slope = _pair(self._both(point), "value_and_gradient")
-        elif gradient:
-            assert self._gradient is not None
-            value, slope = self._log_density(point), self._gradient(point)
+        if gradient and not self.has_gradient:
+            raise InputError(
+                "this Target has no gradient; give gradient=, value_and_gradient= or returns_gradient="
+            )
+        n, slope = len(parameters), None
+        if self._returns_gradient:
+            what = "log_density, with returns_gradient=True,"
+            value, slope = checked_pair(
+                self._log_density(self._point(parameters)), what, "(log_density, gradient)"
+            )
+        elif gradient and self._both is not None:
+            pair = self._both(self._point(parameters))
+            value, slope = checked_pair(pair, "value_and_gradient", "(log_density, gradient)")
         else:
-            value, slope = self._log_density(point), None
-            if self._value_is_pair:
-                value, slope = _pair(value, "log_density, with returns_gradient=True,")[0], None
-        return Raw(
-            log_density=checked_scalars(value, n, self.vectorized, "log_density"),
-            gradient=None if slope is None else checked_rows(slope, n, self.dim, self.vectorized, "gradient"),
-        )
+            value = self._log_density(self._point(parameters))
+        log_density = checked_scalars(value, n, self.vectorized, "log_density")
+        if not gradient:
+            return Raw(log_density)
+        if not np.isfinite(log_density).any():  # rejected or failed already: a gradient means nothing here
+            return Raw(log_density, np.zeros((n, self.dim)))
+        if self._gradient is not None:
+            slope = self._gradient(self._point(parameters))
+        return Raw(log_density, checked_rows(slope, n, self.dim, self.vectorized, "gradient"))
 
     def sample_start(self, rng: np.random.Generator) -> np.ndarray | None:
         """Return None: a bare log-density has no prior to draw from."""
         return None
 
-
-def require_callable(name: str, value: object) -> None:
-    """Raise unless `value` can be called."""
-    if not callable(value):
-        raise InputError(f"{name} must be a function of the parameters, got {type(value).__name__}")
-
-
-def require_dim(dim: object) -> int:
-    """Return `dim` if it is a positive integer."""
-    if isinstance(dim, bool) or not isinstance(dim, (int, np.integer)) or dim < 1:
-        raise InputError(f"dim must be a positive integer, got {dim!r}; give the number of parameters")
-    return int(dim)
-
-
-def require_names(names: str | Sequence[str] | None, dim: int, default: str) -> str | tuple[str, ...]:
-    """Return one name for the vector, or a tuple of `dim` different names."""
-    if names is None:
-        return default
-    if isinstance(names, str):
-        return names
-    listed = tuple(names)
-    if not all(isinstance(name, str) for name in listed) or len(set(listed)) != len(listed):
-        raise InputError(f"names must be different strings, got {list(listed)!r}")
-    if len(listed) != dim:
-        raise InputError(f"names must have one entry for each of the {dim} parameters, got {len(listed)}")
-    return listed
-
-
-def checked_scalars(value: Any, n: int, vectorized: bool, what: str) -> np.ndarray:
-    """Return `value` as float64 of shape ``(n,)``, or say what is wrong with it."""
-    array = _real(value, what)
-    expected = f"shape ({n},), one number a row," if vectorized else "a single number"
-    if array.size != n or (vectorized and array.shape != (n,)):
-        hint = "sum over the data inside the function" if array.size > n else "return one value a point"
-        raise OutputError(f"{what} must return {expected} got shape {array.shape}; {hint}")
-    return array.reshape(n)
-
-
-def checked_rows(value: Any, n: int, width: int | None, vectorized: bool, what: str) -> np.ndarray:
-    """Return `value` as float64 of shape ``(n, width)`` (any width if None), or say what is wrong with it."""
-    array = _real(value, what)
-    if not vectorized:
-        array = array[None]
-    if array.ndim != 2 or len(array) != n or (width is not None and array.shape[1] != width):
-        expected = f"({n}, {width or 'm'})" if vectorized else f"({width or 'm'},)"
-        got = array.shape if vectorized else array.shape[1:]
-        raise OutputError(f"{what} must return shape {expected}, got {got}; one entry for each component")
-    return array
-
-
-def _real(value: Any, what: str) -> np.ndarray:
-    try:
-        array = np.asarray(value)
-    except (TypeError, ValueError) as error:
-        raise OutputError(f"{what} must return real numbers, got {type(value).__name__}: {error}") from error
-    if array.dtype.kind not in "fiu":
-        raise OutputError(
-            f"{what} must return real numbers, got dtype {array.dtype} ({type(value).__name__}); "
-            "convert the result to float (and take the real part only if the model means it)"
-        )
-    return array.astype(float, copy=False)
-
-
-def _pair(value: Any, what: str) -> tuple[Any, Any]:
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        raise OutputError(f"{what} must return (log_density, gradient), got {type(value).__name__}")
-    return value[0], value[1]
+    def _point(self, parameters: np.ndarray) -> np.ndarray:
+        return (parameters if self.vectorized else parameters[0]).copy()

@@ -17,15 +17,18 @@ where :math:`s` is the logistic function. The density of positions is that of pa
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
-from scipy.special import expit, log_expit, logit
+from scipy.special import expit, log_expit
 
 from understudy.errors import InputError
 
-Bounds = Sequence[tuple[float | None, float | None]] | tuple[float | None, float | None]
+Bounds = Sequence[tuple[float | None, float | None] | None] | tuple[float | None, float | None] | np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,110 +66,153 @@ class Transform:
         if bounds is None:
             return cls(np.full(dim, -np.inf), np.full(dim, np.inf))
         try:
-            pairs = np.array(
-                [[np.nan if end is None else float(end) for end in pair] for pair in _as_pairs(bounds, dim)]
-            )
+            pairs = np.array([_as_limits(pair) for pair in _as_pairs(bounds, dim)])
         except (TypeError, ValueError) as error:
             raise InputError(
-                f"bounds must be (lower, upper) or one such pair per parameter, got {bounds!r}; "
+                f"bounds must be (lower, upper) or one such pair per parameter, got {reprlib.repr(bounds)}; "
                 "use None where there is no bound"
             ) from error
         if pairs.shape != (dim, 2):
             raise InputError(
-                f"bounds must hold one (lower, upper) pair for each of the {dim} parameters, got an array of "
-                f"shape {pairs.shape}; give one pair per parameter, or a single pair for all"
+                f"bounds must hold one (lower, upper) pair for each of the {dim} parameters, got "
+                f"{len(pairs)}; give one pair per parameter, or a single pair for all"
             )
-        lower = np.where(np.isnan(pairs[:, 0]), -np.inf, pairs[:, 0])
-        upper = np.where(np.isnan(pairs[:, 1]), np.inf, pairs[:, 1])
-        wrong = np.flatnonzero(~(lower < upper))
-        if wrong.size:
-            first = int(wrong[0])
-            raise InputError(
-                f"bounds must have lower < upper, got ({lower[first]:g}, {upper[first]:g}) for parameter {first}; "
-                "swap or widen them"
-            )
+        lower, upper = pairs.T
+        _require_room(lower, upper)
         return cls(lower, upper)
 
-    @property
+    @cached_property
     def is_identity(self) -> bool:
         """Whether no parameter is bounded."""
-        return not (self._has_lower.any() or self._has_upper.any())
+        return not (np.isfinite(self.lower) | np.isfinite(self.upper)).any()
 
-    @property
-    def _has_lower(self) -> np.ndarray:
-        return np.isfinite(self.lower)
-
-    @property
-    def _has_upper(self) -> np.ndarray:
-        return np.isfinite(self.upper)
-
-    @property
-    def _kinds(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    @cached_property
+    def _columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Columns bounded below only, above only, on both sides."""
-        low, up = self._has_lower, self._has_upper
-        return low & ~up, up & ~low, low & up
+        low, up = np.isfinite(self.lower), np.isfinite(self.upper)
+        return np.flatnonzero(low & ~up), np.flatnonzero(up & ~low), np.flatnonzero(low & up)
+
+    @cached_property
+    def _limits(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Limits of those columns: lower only; upper only; lower and upper where there are both."""
+        low, up, both = self._columns
+        return self.lower[low], self.upper[up], self.lower[both], self.upper[both]
+
+    @cached_property
+    def _width(self) -> np.ndarray:
+        """Upper minus lower, where there are both."""
+        _, _, lower, upper = self._limits
+        return np.asarray(upper - lower)
+
+    @cached_property
+    def _log_volume(self) -> float:
+        return float(np.log(self._width).sum())
 
     def to_parameters(self, position: np.ndarray) -> np.ndarray:
-        """Map positions ``(n, dim)`` to parameters ``(n, dim)``."""
-        if self.is_identity:
-            return position
-        low, up, both = self._kinds
+        """Map positions ``(n, dim)`` to parameters ``(n, dim)``, always a new array."""
         parameters = np.array(position, dtype=float)
+        if self.is_identity:
+            return parameters
+        low, up, both = self._columns
+        above, below, lower, upper = self._limits
         with np.errstate(over="ignore"):
-            parameters[:, low] = self.lower[low] + np.exp(position[:, low])
-            parameters[:, up] = self.upper[up] - np.exp(position[:, up])
-        width = self.upper[both] - self.lower[both]
-        parameters[:, both] = self.lower[both] + width * expit(position[:, both])
+            if low.size:
+                parameters[:, low] = above + np.exp(position[:, low])
+            if up.size:
+                parameters[:, up] = below - np.exp(position[:, up])
+        if both.size:
+            inside = position[:, both]
+            # Each half is measured from its own bound, so that neither end is rounded before the other.
+            parameters[:, both] = np.where(
+                inside > 0, upper - self._width * expit(-inside), lower + self._width * expit(inside)
+            )
         return parameters
 
     def to_position(self, parameters: np.ndarray) -> np.ndarray:
-        """Map parameters ``(n, dim)``, strictly inside their bounds, to positions."""
-        if self.is_identity:
-            return parameters
-        low, up, both = self._kinds
+        """Map parameters ``(n, dim)``, strictly inside their bounds, to positions; always a new array."""
         position = np.array(parameters, dtype=float)
-        position[:, low] = np.log(parameters[:, low] - self.lower[low])
-        position[:, up] = np.log(self.upper[up] - parameters[:, up])
-        width = self.upper[both] - self.lower[both]
-        position[:, both] = logit((parameters[:, both] - self.lower[both]) / width)
+        if self.is_identity:
+            return position
+        low, up, both = self._columns
+        above, below, lower, upper = self._limits
+        position[:, low] = np.log(parameters[:, low] - above)
+        position[:, up] = np.log(below - parameters[:, up])
+        inside = parameters[:, both]
+        position[:, both] = np.log(inside - lower) - np.log(upper - inside)
         return position
 
     def contains(self, parameters: np.ndarray) -> np.ndarray:
         """Say for each row whether it is finite and strictly inside the bounds.
 
         A position so far out that its parameter rounds to a bound, or overflows, has no representable
-        parameter. Such rows carry a mass below 1e-15 and are treated as having none.
+        parameter. The sliver of mass there is below the rounding error of the parameter itself, and such rows
+        are treated as having none.
         """
-        finite = np.isfinite(parameters)
-        return np.asarray((finite & (parameters > self.lower) & (parameters < self.upper)).all(axis=1))
+        # Bounds that are absent are infinite, and strict: this refuses infinities and NaN as well.
+        return np.asarray(((parameters > self.lower) & (parameters < self.upper)).all(axis=1))
 
     def log_jacobian(self, position: np.ndarray) -> np.ndarray:
         """Return log |dx/dq| of each row, shape ``(n,)``."""
+        total = np.zeros(len(position))
         if self.is_identity:
-            return np.zeros(len(position))
-        low, up, both = self._kinds
-        total = position[:, low | up].sum(axis=1)
-        inside = position[:, both]
-        width = self.upper[both] - self.lower[both]
-        return np.asarray(total + (np.log(width) + log_expit(inside) + log_expit(-inside)).sum(axis=1))
+            return total
+        low, up, both = self._columns
+        for columns in (low, up):
+            if columns.size:
+                total += position[:, columns].sum(axis=1)
+        if both.size:
+            inside = position[:, both]
+            total += self._log_volume + (log_expit(inside) + log_expit(-inside)).sum(axis=1)
+        return total
 
     def pull_back(self, position: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Turn a gradient of the log-density in parameters into one of log-density + log-Jacobian in positions."""
+        """Turn a gradient in parameters into that of log-density + log-Jacobian in positions.
+
+        Where that overflows the result is not finite.
+        """
+        pulled = np.array(gradient, dtype=float)
         if self.is_identity:
-            return gradient
-        low, up, both = self._kinds
-        slope = np.ones_like(position)
-        jacobian_gradient = np.zeros_like(position)
-        with np.errstate(over="ignore"):
-            slope[:, low] = np.exp(position[:, low])
-            slope[:, up] = -np.exp(position[:, up])
-        jacobian_gradient[:, low | up] = 1.0
-        share = expit(position[:, both])
-        slope[:, both] = (self.upper[both] - self.lower[both]) * share * expit(-position[:, both])
-        jacobian_gradient[:, both] = 1.0 - 2.0 * share
-        return np.asarray(slope * gradient + jacobian_gradient)
+            return pulled
+        low, up, both = self._columns
+        with np.errstate(over="ignore", invalid="ignore"):
+            if low.size:
+                pulled[:, low] = 1.0 + np.exp(position[:, low]) * pulled[:, low]
+            if up.size:
+                pulled[:, up] = 1.0 - np.exp(position[:, up]) * pulled[:, up]
+            if both.size:
+                share, rest = expit(position[:, both]), expit(-position[:, both])
+                pulled[:, both] = self._width * share * rest * pulled[:, both] + (rest - share)
+        return pulled
 
 
-def _as_pairs(bounds: Bounds, dim: int) -> Sequence[tuple[float | None, float | None]]:
-    is_single_pair = len(bounds) == 2 and all(end is None or np.isscalar(end) for end in bounds)
-    return [bounds] * dim if is_single_pair else bounds  # type: ignore[list-item, return-value]
+def _as_pairs(bounds: Any, dim: int) -> Any:
+    is_single_pair = len(bounds) == 2 and all(np.ndim(end) == 0 for end in bounds)
+    return [bounds] * dim if is_single_pair else bounds
+
+
+def _as_limits(pair: Any) -> tuple[float, float]:
+    """Return a pair as numbers; None at either end, or for the whole pair, is no bound."""
+    lower, upper = (None, None) if pair is None else pair
+    if any(isinstance(given, str) for given in (pair, lower, upper)):
+        raise TypeError("a bound is a number, not a string")
+    return (-np.inf if lower is None else float(lower)), (np.inf if upper is None else float(upper))
+
+
+def _require_room(lower: np.ndarray, upper: np.ndarray) -> None:
+    """Raise unless each lower bound is below its upper one, with numbers between them."""
+    first_bad = np.flatnonzero(~(lower < upper))
+    if first_bad.size:
+        i = first_bad[0]
+        raise InputError(
+            f"bounds must have lower < upper, got ({lower[i]:g}, {upper[i]:g}) for parameter {i}; "
+            "swap or widen them"
+        )
+    with np.errstate(over="ignore", invalid="ignore"):
+        middle = lower + 0.5 * (upper - lower)
+    crowded = np.isfinite(lower) & np.isfinite(upper) & ~((lower < middle) & (middle < upper))
+    if crowded.any():
+        i = np.flatnonzero(crowded)[0]
+        raise InputError(
+            f"bounds ({float(lower[i])!r}, {float(upper[i])!r}) of parameter {i} are too close together or "
+            "too far apart for floating point; rescale the parameter, or use None where there is no bound"
+        )

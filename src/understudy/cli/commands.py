@@ -1,0 +1,112 @@
+"""The commands and their options."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import click
+
+from understudy.cli import output
+from understudy.cli.errors import INTERRUPTED, OneLineErrors
+from understudy.errors import EvaluationError, InputError
+
+# Samplers and problems are imported where they are used, so that --help and mistyped options answer at once.
+
+
+@click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(version("understudy"), message="understudy %(version)s")
+def main() -> None:
+    """Exact MCMC for expensive posteriors."""
+
+
+@main.command()
+def problems() -> None:
+    """List the built-in posteriors."""
+    from understudy.problems import registry
+
+    output.show(output.problem_table(registry.listing()))
+
+
+@main.command()
+@click.argument("what")
+@click.option("--draws", default=1000, show_default=True, help="Draws to keep of each chain.")
+@click.option("--tune", default=500, show_default=True, help="Iterations of warm-up.")
+@click.option("--chains", default=4, show_default=True, help="Number of chains.")
+@click.option("--seed", "random_seed", type=int, metavar="INTEGER", help="For the same draws again.")
+@click.option(
+    "--method", type=click.Choice(["hmc", "rmhmc"]), default="hmc", show_default=True, help="Kernel."
+)
+@click.option("--step-size", type=float, help="Of a leapfrog step; tuned if left out.")
+@click.option("--n-steps", type=int, help="Largest number of leapfrog steps; tuned if left out.")
+@click.option(
+    "--on-failure",
+    type=click.Choice(["raise", "reject"]),
+    default="raise",
+    show_default=True,
+    help="Where the model fails: stop, or reject and count it.",
+)
+@click.option(
+    "--output", "file", type=click.Path(path_type=Path), metavar="FILE.nc", help="Save draws as netCDF."
+)
+@click.option(
+    "--plot", "picture", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw a picture of them."
+)
+@click.option("--all", "show_all", is_flag=True, help="Show every parameter, however many.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the summary as JSON, and nothing else on stdout."
+)
+@click.option("--quiet", is_flag=True, help="No progress, no summary: only warnings and errors.")
+@click.pass_context
+def sample(
+    context: click.Context,
+    /,
+    what: str,
+    file: Path | None,
+    picture: Path | None,
+    show_all: bool,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Sample WHAT: a built-in problem, or my_model.py:target.
+
+    In a file of yours, target may be a Target, a ForwardTarget, a Problem, or a function without arguments
+    that returns one. Ctrl-C stops the run and keeps what has been drawn.
+    """
+    output.check(file, picture)
+    with output.stdout_to_stderr(as_json):
+        from understudy.cli.load import load_problem
+
+        problem = load_problem(what)
+        try:
+            run = draw(problem, progressbar=False if quiet else None, **options)
+        except EvaluationError as error:
+            if error.run is not None:
+                click.echo(
+                    f"{error.run.draws.shape[1]} draws of each chain were made before the model failed.",
+                    err=True,
+                )
+                output.keep(problem, error.run, file, picture)
+            raise
+    output.report(run, show_all=show_all, as_json=as_json, quiet=quiet)
+    with output.stdout_to_stderr(as_json):
+        output.keep(problem, run, file, picture)
+    if not run.complete:
+        context.exit(INTERRUPTED)
+
+
+def draw(problem: Any, *, method: str, step_size: float | None, n_steps: int | None, **options: Any) -> Any:
+    """Choose the kernel and sample."""
+    from understudy.kernels import HMC, RMHMC
+    from understudy.run import sample
+
+    kernel: HMC | RMHMC
+    if method == "hmc":
+        kernel = HMC(step_size, n_steps)
+    elif problem.metric is None:
+        raise InputError(f"{problem.name} has no Riemannian metric, which rmhmc needs; use --method hmc")
+    else:
+        kernel = RMHMC(step_size, n_steps, metric=problem.metric)
+    return sample(problem.target, method=kernel, **options)

@@ -1,0 +1,107 @@
+"""What a command prints and writes: results on stdout, talk on stderr."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from understudy.problems.problem import Problem
+    from understudy.results import Run
+
+
+def show(renderable: RenderableType) -> None:
+    """Print to stdout, in colour if it is a terminal, without trailing blanks if it is not."""
+    console = Console(width=None if sys.stdout.isatty() else 100)
+    with console.capture() as captured:
+        console.print(renderable)
+    text = captured.get()
+    click.echo(
+        text if console.is_terminal else "\n".join(line.rstrip() for line in text.splitlines()), nl=True
+    )
+
+
+def problem_table(entries: Iterable[Any]) -> Table:
+    """Tabulate the built-in problems."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
+    table.add_column("name", no_wrap=True, style="bold")
+    table.add_column("dim", justify="right")
+    table.add_column("data")
+    table.add_column("what it is")
+    for entry in entries:
+        table.add_row(entry.name, str(entry.dim), "needed" if entry.needs_data else "-", entry.description)
+    return table
+
+
+def check(file: Path | None, picture: Path | None) -> None:
+    """Raise now, before anything is evaluated, if the results could not be written in the end."""
+    if file is not None:
+        from understudy.results.datatree import require_netcdf, require_writable
+
+        require_netcdf()
+        require_writable(file)
+    if picture is not None:
+        from understudy.results.plots import require_picture
+
+        require_picture(picture)
+
+
+def report(run: Run, *, show_all: bool, as_json: bool, quiet: bool) -> None:
+    """Print the summary, in the form that was asked for."""
+    summary = run.summary(all=show_all)
+    if as_json:
+        click.echo(json.dumps(summary.to_dict(), indent=2, allow_nan=False))
+    elif quiet:
+        for warning in summary.warnings:
+            click.echo(f"Warning: {warning}", err=True)
+    else:
+        show(summary)
+
+
+def keep(problem: Problem, run: Run, file: Path | None, picture: Path | None) -> None:
+    """Write the files that were asked for, if there is anything to write."""
+    if not run.draws.shape[1]:
+        return
+    if file is not None:
+        click.echo(f"Saved the draws to {run.save(file)}", err=True)
+    if picture is not None:
+        draw_picture(problem, run, picture)
+        click.echo(f"Saved the picture to {picture}", err=True)
+
+
+def draw_picture(problem: Problem, run: Run, picture: Path) -> None:
+    """Draw what the problem is about, if it knows how, or else its marginals and traces."""
+    if problem.name == "elliptic-pde":
+        from understudy.problems.elliptic.plots import plot_field
+
+        plot_field(problem, run.draws, picture)
+    else:
+        from understudy.results.plots import plot_draws
+
+        plot_draws(run, picture)
+
+
+@contextmanager
+def stdout_to_stderr(wanted: bool) -> Iterator[None]:
+    """Keep stdout clean: what models print, and the programs that they start, goes to stderr."""
+    if not wanted:
+        yield
+        return
+    sys.stdout.flush()
+    stdout = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(stdout, 1)
+        os.close(stdout)

@@ -1,0 +1,47 @@
+r"""The only place that says accept.
+
+**Metropolis.** Let :math:`T` be a map of phase space that preserves volume and whose inverse is itself with the
+momentum reversed, and let momenta be drawn anew from :math:`\exp(-K)` before each step. Proposing :math:`T(x)` and
+accepting with probability :math:`\min(1, e^{H(x) - H(T(x))})` leaves :math:`\exp(-H)` invariant: the flow of
+probability from :math:`x` to :math:`T(x)` is
+
+.. math:: e^{-H(x)} \min(1, e^{H(x) - H(T(x))}) = \min(e^{-H(x)}, e^{-H(T(x))}),
+
+the same as from :math:`T(x)`, reversed, back to :math:`x`. It does not matter what made :math:`T`; it matters that
+:math:`H` holds the *exact* potential, and that proposals which were given up are given up both ways.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def metropolis(
+    energy: np.ndarray, proposal_energy: np.ndarray, uniforms: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Decide which proposals stand.
+
+    Parameters
+    ----------
+    energy : ndarray of shape (n,)
+        Exact energy of each chain, finite.
+    proposal_energy : ndarray of shape (n,)
+        Exact energy of each proposal; not finite where there is none, which is never accepted.
+    uniforms : ndarray of shape (n,)
+        Uniform numbers on [0, 1).
+
+    Returns
+    -------
+    accepted : ndarray of bool, shape (n,)
+    probability : ndarray of shape (n,)
+        With which each was accepted.
+
+    Examples
+    --------
+    >>> metropolis(np.array([1.0, 1.0]), np.array([0.5, np.nan]), np.array([0.9, 0.0]))
+    (array([ True, False]), array([1., 0.]))
+    """
+    usable = np.isfinite(proposal_energy)
+    change = np.where(usable, energy - np.where(usable, proposal_energy, 0.0), -np.inf)
+    probability = np.exp(np.minimum(0.0, change))
+    return uniforms < probability, probability

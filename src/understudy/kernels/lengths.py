@@ -1,0 +1,92 @@
+"""How far to go: the number and size of a trajectory's steps, drawn independently of the state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from understudy.errors import InputError
+from understudy.kernels.streams import AnyStreams
+
+
+@dataclass(frozen=True, eq=False)
+class Lengths:
+    r"""Step size and number of steps of a trajectory, given in one of two ways.
+
+    By `n_steps`: the number of steps is uniform on :math:`\{1, \ldots, L\}`, or on the range given, and each step is
+    `step_size` long. By `trajectory_length`: the time :math:`t` is uniform within ``jitter`` of it, and is divided
+    into the fewest equal steps that are no longer than `step_size`. Either way the draw does not depend on the
+    state, as reversibility demands.
+
+    Parameters
+    ----------
+    step_size : float or array_like of shape (chains,), optional
+        Size of a step, or the largest allowed.
+    n_steps : int or pair of int, optional
+        Largest number of steps, or smallest and largest; (L, L) is a fixed number.
+    trajectory_length : float, optional
+        Mean time of a trajectory.
+    jitter : float
+        Relative half-width of the spread of the trajectory's time.
+    """
+
+    step_size: ArrayLike | None = None
+    n_steps: int | tuple[int, int] | None = None
+    trajectory_length: float | None = None
+    jitter: float = 0.4
+
+    def __post_init__(self) -> None:
+        if self.step_size is not None:
+            _require_positive("step_size", self.step_size)
+        if self.trajectory_length is not None:
+            _require_positive("trajectory_length", self.trajectory_length)
+        if self.n_steps is not None:
+            _require_step_range(self.n_steps)
+        if self.n_steps is not None and self.trajectory_length is not None:
+            raise InputError("give n_steps or trajectory_length, not both")
+        if not 0 <= self.jitter < 1:
+            raise InputError(f"jitter must be at least 0 and below 1, got {self.jitter!r}")
+
+    @property
+    def is_set(self) -> bool:
+        """Whether trajectories can be drawn."""
+        return self.step_size is not None and (self.n_steps is not None or self.trajectory_length is not None)
+
+    def draw(self, streams: AnyStreams) -> tuple[np.ndarray, np.ndarray]:
+        """Return the step size and number of steps of each chain's next trajectory."""
+        if not self.is_set:
+            raise InputError(
+                f"{type(self).__name__} has no settings to step with; give step_size and n_steps, "
+                "or let sample() tune it"
+            )
+        step_size = np.broadcast_to(np.asarray(self.step_size, dtype=float), (streams.n_chains,))
+        uniforms = streams.uniforms()
+        if self.trajectory_length is not None:
+            time = self.trajectory_length * (1.0 + self.jitter * (2.0 * uniforms - 1.0))
+            n_steps = np.maximum(1, np.ceil(time / step_size)).astype(int)
+            return time / n_steps, n_steps
+        assert self.n_steps is not None
+        low, high = (1, self.n_steps) if isinstance(self.n_steps, (int, np.integer)) else self.n_steps
+        return step_size, low + np.floor(uniforms * (high - low + 1)).astype(int)
+
+    def replace(self, **changes: Any) -> Self:
+        """Return a copy with some settings changed."""
+        return replace(self, **changes)
+
+
+def _require_positive(name: str, value: Any) -> None:
+    array = np.asarray(value)
+    if array.dtype.kind not in "fiu" or not (np.isfinite(array) & (array > 0)).all():
+        raise InputError(f"{name} must be positive and finite, got {value!r}")
+
+
+def _require_step_range(n_steps: Any) -> None:
+    pair = n_steps if isinstance(n_steps, tuple) and len(n_steps) == 2 else (1, n_steps)
+    whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in pair)
+    if not whole or not 1 <= pair[0] <= pair[1]:
+        raise InputError(
+            f"n_steps must be a positive whole number, or a pair (smallest, largest) of them, got {n_steps!r}"
+        )

@@ -1,0 +1,101 @@
+"""What passes between steps of a kernel, and what is told about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from understudy.dynamics import Force
+from understudy.kernels.streams import AnyStreams
+from understudy.targets import Evaluation, Evaluator
+
+
+@dataclass(frozen=True, eq=False)
+class State:
+    """Where the chains are, with the exact answers there, so that none is paid for twice."""
+
+    position: np.ndarray  # (chains, dim)
+    potential: np.ndarray  # (chains,)
+    gradient: np.ndarray | None = None  # (chains, dim), for kernels that use exact gradients
+
+    @classmethod
+    def from_evaluation(cls, evaluation: Evaluation) -> State:
+        """Start from exact answers."""
+        return cls(evaluation.position, evaluation.potential, evaluation.gradient)
+
+    def accept(self, accepted: np.ndarray, proposal: State) -> State:
+        """Take the proposal's rows where it was accepted."""
+        rows = accepted[:, None]
+        both = self.gradient is not None and proposal.gradient is not None
+        return State(
+            np.where(rows, proposal.position, self.position),
+            np.where(accepted, proposal.potential, self.potential),
+            np.where(rows, proposal.gradient, self.gradient) if both else None,  # type: ignore[arg-type]
+        )
+
+
+def exact_force(evaluator: Evaluator) -> Force:
+    """Return the exact potential and gradient as a force for trajectories."""
+
+    def force(position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        evaluation = evaluator.value_and_gradient(position)
+        assert evaluation.gradient is not None
+        return evaluation.potential, evaluation.gradient
+
+    return force
+
+
+@dataclass(frozen=True, eq=False)
+class Info:
+    """One step of each chain, for the record and for warm-up; every array has one entry a chain.
+
+    Attributes
+    ----------
+    accepted : ndarray of bool
+    acceptance_rate : ndarray
+        Probability with which the proposal was accepted.
+    step_size, n_steps : ndarray
+        As used in this step.
+    energy : ndarray
+        Of the chain after the step, with the momentum that brought it there.
+    energy_error : ndarray
+        Energy of the proposal minus that of the start; NaN if the trajectory was given up.
+    diverging : ndarray of bool
+        Whether the trajectory was given up, or its energy rose by more than 1000.
+    n_exact : ndarray of int
+        Exact evaluations (values or gradients) spent.
+    proposal, proposal_momentum : ndarray of shape (chains, dim)
+        Where the trajectory ended.
+    n_metrics : ndarray of int
+        Evaluations of a Riemannian metric.
+    unsolved : ndarray of bool
+        Whether an implicit equation was not solved, or not reversibly, and the proposal rejected for it.
+    """
+
+    accepted: np.ndarray
+    acceptance_rate: np.ndarray
+    step_size: np.ndarray
+    n_steps: np.ndarray
+    energy: np.ndarray
+    energy_error: np.ndarray
+    diverging: np.ndarray
+    n_exact: np.ndarray
+    proposal: np.ndarray
+    proposal_momentum: np.ndarray
+    n_metrics: np.ndarray | None = None
+    unsolved: np.ndarray | None = None
+
+
+class Kernel(Protocol):
+    """A Markov transition of a batch of chains."""
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it leaves the exact posterior invariant; `sample` refuses a kernel that does not."""
+        ...
+
+    def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
+        """Move every chain once."""
+        ...

@@ -1,0 +1,151 @@
+"""Warnings that a user can act on: each says what was seen, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from understudy.results.statistics import MIN_DRAWS, Statistics, statistics
+
+if TYPE_CHECKING:
+    from understudy.results.run import Run
+
+MAX_RHAT = 1.01
+MIN_ESS_PER_CHAIN = 100
+MIN_ACCEPTANCE = 0.5
+MAX_UNSOLVED = 0.05
+
+
+def warnings_for(run: Run, found: Statistics | None = None) -> list[str]:
+    """List what is wrong with a run, or may be; nothing if it can be used as it is.
+
+    Parameters
+    ----------
+    run : Run
+        What `sample` returned.
+    found : Statistics, optional
+        Of its draws, if they have been computed already.
+    """
+    chains, n, _ = run.draws.shape
+    stats, names = run.posterior.stats, run.parameter_names
+    warnings = [] if run.complete else [interrupted(n)]
+    if n:
+        found = statistics(run.draws) if found is None else found
+        warnings += few_draws(chains, n)
+        warnings += never_moved(found.sd, names)
+        warnings += high_rhat(found.rhat, names)
+        warnings += low_ess(found.ess, names, chains)
+        warnings += low_acceptance(stats.get("acceptance_rate"))
+    warnings += divergences(stats.get("diverging"))
+    warnings += unsolved(stats.get("unsolved"))
+    warnings += failures(run.cost.n_failures)
+    if not run.exact:
+        warnings.append(
+            "the kernel was still learning while these draws were made, so they are exact only in the limit; "
+            "for exact draws use a method that freezes its surrogate"
+        )
+    return warnings
+
+
+def interrupted(n_draws: int) -> str:
+    """Say that the run was stopped early, and what there is."""
+    if n_draws:
+        return f"interrupted, with fewer draws than asked for: {n_draws} of each chain"
+    return "interrupted during warm-up: there are no draws yet; run it again, or with a smaller tune="
+
+
+def few_draws(chains: int, n_draws: int) -> list[str]:
+    """Say what cannot be judged for want of chains or draws."""
+    if n_draws < MIN_DRAWS:
+        return [f"too few draws to judge: {n_draws} of each chain; draw at least {MIN_DRAWS} (draws=)"]
+    if chains == 1:
+        return ["one chain cannot show that it has converged (no R-hat); run four (chains=4)"]
+    return []
+
+
+def never_moved(sd: np.ndarray, names: tuple[str, ...]) -> list[str]:
+    """Name parameters that kept one value throughout."""
+    still = np.flatnonzero(sd == 0)
+    if not still.size:
+        return []
+    return [
+        f"{_of(still, names)} never changed; start elsewhere (init=), tune longer (tune=), or take smaller "
+        "steps (step_size=)"
+    ]
+
+
+def high_rhat(rhat: np.ndarray, names: tuple[str, ...]) -> list[str]:
+    """Compare R-hat with its limit; NaN is unknown, not high."""
+    high = np.flatnonzero(rhat > MAX_RHAT)
+    if not high.size:
+        return []
+    worst = high[np.argmax(rhat[high])]
+    return [
+        f"R-hat is above {MAX_RHAT} for {_of(high, names, worst)}, at worst {rhat[worst]:.3g}: the chains "
+        "disagree; draw more (draws=), tune longer (tune=), or look for separate modes"
+    ]
+
+
+def low_ess(ess: np.ndarray, names: tuple[str, ...], chains: int) -> list[str]:
+    """Compare effective sample sizes with what estimates need."""
+    wanted = MIN_ESS_PER_CHAIN * chains
+    low = np.flatnonzero(ess < wanted)
+    if not low.size:
+        return []
+    worst = low[np.argmin(ess[low])]
+    return [
+        f"fewer than {MIN_ESS_PER_CHAIN} effective draws per chain for {_of(low, names, worst)}, at worst "
+        f"{ess[worst]:.0f} of {wanted} wanted; draw more (draws=)"
+    ]
+
+
+def low_acceptance(rate: np.ndarray | None) -> list[str]:
+    """Compare the mean acceptance rate of each chain with what makes sense."""
+    if rate is None or not rate.size:
+        return []
+    each = rate.mean(axis=1)
+    low = np.flatnonzero(each < MIN_ACCEPTANCE)
+    if not low.size:
+        return []
+    where = "" if low.size == len(each) else f" in chain {', '.join(map(str, low))}"
+    return [
+        f"acceptance is {each[low].mean():.2f}{where}, below {MIN_ACCEPTANCE}; take smaller steps "
+        "(step_size=) or tune longer (tune=)"
+    ]
+
+
+def divergences(diverging: np.ndarray | None) -> list[str]:
+    """Count trajectories whose energy was lost."""
+    if diverging is None or not diverging.any():
+        return []
+    return [
+        f"{int(diverging.sum())} of {diverging.size} trajectories diverged: regions of strong curvature may be missed; "
+        "take smaller steps (step_size=), or reparametrise the model"
+    ]
+
+
+def unsolved(rejected: np.ndarray | None) -> list[str]:
+    """Compare the share of proposals lost to implicit equations with what is tolerable."""
+    if rejected is None or not rejected.size or rejected.mean() <= MAX_UNSOLVED:
+        return []
+    return [
+        f"{rejected.mean():.0%} of proposals were rejected because their implicit equations were not solved; "
+        "take smaller steps (step_size=)"
+    ]
+
+
+def failures(count: int) -> list[str]:
+    """Count failures of the target that were taken as rejections."""
+    if not count:
+        return []
+    return [
+        f"the target failed at {count} {'position' if count == 1 else 'positions'}, counted as rejections "
+        "(on_failure='reject'); the draws are exact only if there is no mass there"
+    ]
+
+
+def _of(which: np.ndarray, names: tuple[str, ...], worst: int | None = None) -> str:
+    """Name one parameter, or count many and name the worst."""
+    named = names[which[0] if worst is None else worst]
+    return named if which.size == 1 else f"{which.size} of {len(names)} parameters ({named} and others)"

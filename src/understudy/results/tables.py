@@ -1,0 +1,132 @@
+"""How a summary looks in a terminal: at most 80 columns for ordinary names, plain when there is no colour."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+UNKNOWN = "-"
+MOST_DECIMALS = 6
+
+
+def heading(about: dict[str, Any]) -> Text:
+    """Say in one line what was run, in another with what settings."""
+    chains = "1 chain" if about["chains"] == 1 else f"{about['chains']} chains"
+    warmup = f" after {about['warmup_draws']} of warm-up" if about["warmup_draws"] else ""
+    parts = [f"{chains} x {about['draws']} draws{warmup}"]
+    parts += [] if about["seed"] is None else [f"seed {about['seed']}"]
+    parts += [] if about["complete"] else ["interrupted"]
+    settings = [_setting(key, value) for key, value in about["settings"].items() if _is_short(value)]
+    text = Text(", ".join(parts), style="bold")
+    return text.append("\n" + ", ".join(settings), style="not bold dim") if settings else text
+
+
+def parameters(rows: list[dict[str, Any]]) -> Table:
+    """Tabulate parameters; each number to the digits that its spread or error makes meaningful."""
+    columns = {
+        key: np.array([row[key] for row in rows], dtype=float) for key in rows[0] if key != "parameter"
+    }
+    table = _table("", "mean", "sd", "5%", "50%", "95%", "MCSE", "ESS\nbulk", "ESS\ntail", "R-hat")
+    decimals = _decimals(columns["sd"], digits=3)
+    texts = [_fixed(columns[key], decimals) for key in ("mean", "sd", "q5", "q50", "q95")]
+    texts.append(_fixed(columns["mcse"], _decimals(columns["mcse"], digits=2)))
+    texts += [_fixed(columns[key], np.zeros(len(rows), int)) for key in ("ess_bulk", "ess_tail")]
+    texts.append(_fixed(columns["rhat"], np.full(len(rows), 3)))
+    for row, *cells in zip(rows, *texts, strict=True):
+        table.add_row(row["parameter"], *cells)
+    return table
+
+
+def hidden(count: int) -> Iterator[Text]:
+    """Say how many parameters the table leaves out."""
+    if count:
+        yield Text(
+            f"and {count} more, no worse than these; summary(all=True) or --all shows them", style="dim"
+        )
+
+
+def costs(cost: dict[str, dict[str, float]]) -> Table:
+    """Tabulate what was spent, warm-up and draws apart; what did not occur is left out."""
+    table = _table("cost", "warm-up", "draws", "total")
+    elsewhere = "in the sampler and metric" if cost["total"]["n_metrics"] else "in the sampler"
+    counts = {
+        "exact values": "n_values",
+        "exact gradients": "n_gradients",
+        "metric evaluations": "n_metrics",
+        "divergences": "n_divergences",
+        "implicit steps unsolved, rejected": "n_unsolved",
+        "failures, rejected": "n_failures",
+    }
+    seconds = {"seconds in the model": "model_seconds", f"seconds {elsewhere}": "sampler_seconds"}
+    for label, key in counts.items():
+        if cost["total"][key] or key in ("n_values", "n_gradients"):
+            table.add_row(label, *(f"{int(cost[phase][key]):,}" for phase in ("warmup", "draws", "total")))
+    for label, key in seconds.items():
+        table.add_row(label, *(_seconds(cost[phase][key]) for phase in ("warmup", "draws", "total")))
+    rates = [cost[phase]["acceptance"] for phase in ("warmup", "draws")]
+    if np.isfinite(rates).any():
+        table.add_row("acceptance", *(UNKNOWN if np.isnan(rate) else f"{rate:.2f}" for rate in rates), "")
+    return table
+
+
+def efficiency(found: dict[str, float]) -> Iterator[Text]:
+    """State the figure of merit."""
+    if np.isfinite(list(found.values())).all():
+        numbers = ", ".join(f"{value:.2g} {key}" for key, value in found.items())
+        yield Text("effective draws per exact evaluation, warm-up included: ").append(numbers, style="bold")
+
+
+def warning_lines(warnings: list[str]) -> Table:
+    """List warnings, each with a mark and its lines indented."""
+    table = Table.grid(padding=(0, 1))
+    for warning in warnings:
+        table.add_row(Text("!", style="bold yellow"), Text(warning, style="yellow"))
+    return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
+    table.add_column(first, overflow="ellipsis", no_wrap=True, min_width=5, vertical="bottom")
+    for name in others:
+        table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
+    return table
+
+
+def _decimals(scale: np.ndarray, digits: int) -> np.ndarray:
+    """Choose decimals that show `digits` digits of each scale; one choice for all if the scales are alike."""
+    known = np.isfinite(scale) & (scale > 0)
+    if not known.any():
+        return np.full(len(scale), 3)
+    if scale[known].max() < 30 * scale[known].min():  # a straight column is easier to read
+        scale = np.full(len(scale), scale[known].min())
+    return np.where(known, digits - 1 - np.floor(np.log10(np.where(known, scale, 1.0))), 3).astype(int)
+
+
+def _fixed(values: np.ndarray, decimals: np.ndarray) -> list[str]:
+    return [_number(value, places) for value, places in zip(values.tolist(), decimals.tolist(), strict=True)]
+
+
+def _number(value: float, places: int) -> str:
+    if not np.isfinite(value):
+        return UNKNOWN if np.isnan(value) else str(value)
+    if abs(value) >= 1e7 or places > MOST_DECIMALS:
+        return f"{value:.2e}"
+    text = f"{value:.{max(places, 0)}f}"
+    return text.removeprefix("-") if float(text) == 0 else text
+
+
+def _seconds(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, (str, int, float, np.generic)) and len(str(value)) <= 40
+
+
+def _setting(key: str, value: Any) -> str:
+    shown = f"{value:.3g}" if isinstance(value, (float, np.floating)) else str(value)
+    return shown if key == "method" else f"{key.replace('_', ' ')} {shown}"

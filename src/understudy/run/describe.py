@@ -1,0 +1,49 @@
+"""Settings and versions in a form that can be stored."""
+
+from __future__ import annotations
+
+import platform
+from dataclasses import fields, is_dataclass
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+
+from understudy.dynamics import DenseMetric, DiagonalMetric
+from understudy.kernels import Kernel
+
+
+def describe(kernel: Kernel) -> dict[str, Any]:
+    """Return a kernel's name and settings as plain numbers, strings and lists.
+
+    Examples
+    --------
+    >>> from understudy import HMC, UnitMetric
+    >>> described = describe(HMC(0.1, 5, metric=UnitMetric()))
+    >>> described["method"], described["step_size"], described["metric"]
+    ('HMC', 0.1, 'UnitMetric')
+    """
+    described: dict[str, Any] = {"method": type(kernel).__name__}
+    if is_dataclass(kernel):
+        described |= {each.name: _plain(getattr(kernel, each.name)) for each in fields(kernel)}
+    return described
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python, this library and its numerical foundations."""
+    packages = ("understudy", "numpy", "scipy", "arviz-base", "arviz-stats")
+    return {"python": platform.python_version()} | {package: version(package) for package in packages}
+
+
+def _plain(value: Any) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, (np.ndarray, np.generic, tuple)):
+        return np.asarray(value).tolist()
+    if isinstance(value, DiagonalMetric):
+        return {"variance": _plain(value.variance)}
+    if isinstance(value, DenseMetric):
+        return {"covariance": _plain(value.covariance)}
+    if is_dataclass(value) and fields(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    return type(value).__name__

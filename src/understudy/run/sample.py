@@ -1,0 +1,116 @@
+"""`sample`: from a target to draws."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from numpy.typing import ArrayLike
+
+from understudy.errors import EvaluationError
+from understudy.kernels import HMC, Kernel, Streams
+from understudy.results import Run
+from understudy.run.describe import describe, versions
+from understudy.run.progress import Progress
+from understudy.run.recorder import Recorder
+from understudy.run.request import check_request
+from understudy.targets import AnyTarget, Evaluator
+from understudy.warmup import find_start, warmup_for
+
+
+def sample(
+    target: AnyTarget,
+    draws: int = 1000,
+    *,
+    tune: int = 500,
+    chains: int = 4,
+    random_seed: int | None = None,
+    method: Kernel | None = None,
+    init: ArrayLike | None = None,
+    progressbar: bool | None = None,
+    on_failure: Literal["raise", "reject"] = "raise",
+    retries: int = 1,
+) -> Run:
+    """Draw from the posterior of a target, exactly.
+
+    Parameters
+    ----------
+    target : Target or ForwardTarget
+        What to sample. It needs a gradient.
+    draws : int
+        Draws to keep from each chain.
+    tune : int
+        Steps of warm-up before that, in which the method learns its settings; none of them is kept as a draw.
+    chains : int
+        Number of chains; they move together, each with random numbers of its own.
+    random_seed : int, optional
+        The same seed gives the same draws.
+    method : HMC or RMHMC, optional
+        How to sample; ``HMC()``, which tunes itself, by default.
+    init : array_like of shape (dim,) or (chains, dim), optional
+        Parameters to start from; by default draws from the prior, or random positions.
+    progressbar : bool, optional
+        Whether to show progress; by default if standard error is a terminal.
+    on_failure : {"raise", "reject"}
+        What to do where the target raises or returns NaN, even when retried there: stop with an error that holds the
+        draws so far, or count the point as outside the support.
+    retries : int
+        How often a failing evaluation is tried again.
+
+    Returns
+    -------
+    Run
+        Draws, statistics, cost and settings. An interrupt (Ctrl-C) returns what has been drawn by then.
+
+    Examples
+    --------
+    >>> import understudy as us
+    >>> target = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
+    >>> run = us.sample(target, draws=200, tune=100, chains=2, random_seed=1)
+    >>> run.draws.shape
+    (2, 200, 2)
+    """
+    method = HMC() if method is None else method
+    seed = check_request(target, draws, tune, chains, random_seed, method, init)
+    evaluator = Evaluator(target, on_failure, retries)
+    streams = Streams(seed, chains)
+    warmup_recorder = Recorder(chains, tune, evaluator)
+    warmup_recorder.open()
+    recorder = Recorder(chains, draws, evaluator)
+    kernel, failure = method, None
+    try:
+        with Progress(progressbar) as progress:
+            state = find_start(evaluator, streams, init)
+            warmup = warmup_for(method, tune, evaluator, streams, state)
+            progress.start("warm-up", tune)
+            for _ in range(tune):
+                before = state
+                state, info = warmup.kernel.step(streams, before, evaluator)
+                warmup.learn(before, state, info)
+                warmup_recorder.add(state, info)
+                progress.advance(evaluator.counts.n_exact, float(info.acceptance_rate.mean()))
+            kernel = warmup.freeze()
+            warmup_recorder.close()
+            recorder.open()
+            progress.start("draws", draws)
+            for _ in range(draws):
+                state, info = kernel.step(streams, state, evaluator)
+                recorder.add(state, info)
+                progress.advance(evaluator.counts.n_exact, float(info.acceptance_rate.mean()))
+    except KeyboardInterrupt:
+        pass
+    except EvaluationError as error:
+        failure = error
+    run = Run(
+        names=target.names,
+        posterior=recorder.close(),
+        warmup=warmup_recorder.close(),
+        settings={"tune": tune, "on_failure": on_failure, "retries": retries, **describe(kernel)},
+        seed=seed,
+        versions=versions(),
+        complete=recorder.is_full,
+        exact=kernel.is_exact,
+    )
+    if failure is not None:
+        failure.run = run
+        raise failure
+    return run

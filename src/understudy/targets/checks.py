@@ -1,0 +1,175 @@
+"""What users give and what their functions return, held to account in one sentence each.
+
+`require_...` look at arguments and raise `InputError`; `checked_...` look at what a target's functions
+return, make it a new float64 array, and raise `OutputError`.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from understudy.errors import InputError, OutputError
+
+
+def require_callable(name: str, value: object, *, optional: bool = False) -> None:
+    """Raise unless `value` can be called, or is None and optional."""
+    if not callable(value) and not (optional and value is None):
+        raise InputError(
+            f"{name} must be a function, got {type(value).__name__}; give the function itself, not its result"
+        )
+
+
+def require_flag(name: str, value: object) -> bool:
+    """Return `value` if it is True or False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise InputError(f"{name} must be True or False, got {type(value).__name__}; it only switches")
+    return bool(value)
+
+
+def require_dim(dim: object) -> int:
+    """Return `dim` if it is a positive integer."""
+    if isinstance(dim, bool) or not isinstance(dim, (int, np.integer)) or dim < 1:
+        raise InputError(f"dim must be a positive integer, got {dim!r}; give the number of parameters")
+    return int(dim)
+
+
+def require_names(names: str | Sequence[str] | None, dim: int, default: str) -> str | tuple[str, ...]:
+    """Return one name for the vector, or a tuple of `dim` different names."""
+    if names is None:
+        return default
+    if not isinstance(names, (str, Sequence, np.ndarray)):
+        raise InputError(
+            f"names must be a string or a list of strings, got {type(names).__name__}; list them in order"
+        )
+    listed = (names,) if isinstance(names, str) else tuple(names)
+    if not all(isinstance(name, str) and name for name in listed) or len(set(listed)) != len(listed):
+        raise InputError(
+            f"names must be different strings, got {list(listed)!r}; rename the repeated or empty ones"
+        )
+    taken = sorted({"chain", "draw"}.intersection(listed))
+    if taken:
+        raise InputError(f"names must not contain {taken}, which name the axes of the results; choose others")
+    if isinstance(names, str):
+        return names
+    if len(listed) != dim:
+        raise InputError(
+            f"names must have one entry for each of the {dim} parameters, got {len(listed)}; "
+            "give a single string to name the whole vector"
+        )
+    return tuple(str(name) for name in listed)
+
+
+def require_real(value: Any, name: str) -> np.ndarray:
+    """Return `value` as a new float64 array of finite numbers."""
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiub" or np.ma.is_masked(value):
+            raise TypeError("it has complex, missing or non-numeric entries")
+    except Exception as error:
+        raise InputError(
+            f"{name} must be real numbers, got {reprlib.repr(value)} ({error}); convert it to a float array"
+        ) from error
+    bad = ~np.isfinite(array)
+    if bad.any():
+        raise InputError(f"{name} must be finite, got {_first(array, bad)}; drop or mend such entries")
+    return array.astype(float)
+
+
+def require_positive(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return `value` broadcast to `shape`, insisting on finite numbers above zero."""
+    array = require_real(value, name)
+    if not (array > 0).all():
+        raise InputError(
+            f"{name} must be positive, got {_first(array, array <= 0)}; check its sign and units"
+        )
+    if array.ndim and array.shape != shape:
+        raise InputError(
+            f"{name} must be one number or an array of shape {shape}, got shape {array.shape}; "
+            "give one entry per component"
+        )
+    return np.broadcast_to(array, shape)
+
+
+def require_covariance(value: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return a covariance ``(size, size)`` and its lower Cholesky factor."""
+    matrix = require_real(value, "covariance")
+    if matrix.shape != (size, size):
+        raise InputError(
+            f"covariance must have shape ({size}, {size}) to match the data, got {matrix.shape}; "
+            "give sd instead if the errors are independent"
+        )
+    scale = np.sqrt(np.abs(np.diag(matrix)))
+    if (np.abs(matrix - matrix.T) > 1e-8 * np.outer(scale, scale)).any():
+        raise InputError(
+            "covariance must be symmetric, got a matrix that is not; check how it was put together"
+        )
+    try:
+        return matrix, np.linalg.cholesky(matrix)
+    except np.linalg.LinAlgError as error:
+        raise InputError(
+            "covariance must be positive definite, got a matrix that is not; "
+            "add the measurement variance to its diagonal"
+        ) from error
+
+
+def checked_pair(value: Any, what: str, expected: str) -> tuple[Any, Any]:
+    """Return the two things that a function must return together."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        got = f"{len(value)} things" if isinstance(value, (tuple, list)) else type(value).__name__
+        raise OutputError(f"{what} must return {expected}, got {got}; return the two as a tuple")
+    return value[0], value[1]
+
+
+def checked_scalars(value: Any, n: int, vectorized: bool, what: str) -> np.ndarray:
+    """Return `value` as new float64 of shape ``(n,)``, or say what is wrong."""
+    array = checked_real(value, what)
+    if array.size != n or (vectorized and array.shape != (n,)):
+        expected = f"shape ({n},), one number for each row" if vectorized else "a single number"
+        hint = (
+            "sum over the data inside the function" if array.size > n else "return one number for each point"
+        )
+        hint = "flatten it" if array.size == n and array.ndim else hint
+        raise OutputError(f"{what} must return {expected}, got shape {array.shape}; {hint}")
+    return array.reshape(n)
+
+
+def checked_rows(value: Any, n: int, width: int | None, vectorized: bool, what: str) -> np.ndarray:
+    """Return `value` as new float64 of shape ``(n, width)``, any width if None, or say what is wrong."""
+    array = checked_real(value, what)
+    rows = array if vectorized else array[None]
+    if rows.ndim != 2 or len(rows) != n or (width is not None and rows.shape[1] != width):
+        one = "m" if width is None else str(width)
+        expected = f"({n}, {one})" if vectorized else f"({one},)"
+        same_size = width is not None and array.size == n * width
+        hint = "reshape or transpose it" if same_size else "return one entry for each component"
+        raise OutputError(f"{what} must return shape {expected}, got {array.shape}; {hint}")
+    return rows
+
+
+def checked_real(value: Any, what: str) -> np.ndarray:
+    """Return `value` as a new float64 array, or say why it is not real numbers."""
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # whatever an array library says when it cannot give its numbers away
+        raise OutputError(
+            f"{what} must return real numbers, got {type(value).__name__} that NumPy cannot read ({error}); "
+            "convert the result to a NumPy array"
+        ) from error
+    if array.dtype.kind not in "fiu" or np.ma.is_masked(value):
+        hint = "convert the result to float, without missing entries"
+        raise OutputError(
+            f"{what} must return real numbers, got {type(value).__name__} of dtype {array.dtype}; "
+            + ("is a return statement missing?" if value is None else hint)
+        )
+    return array.astype(float)
+
+
+def _first(array: np.ndarray, bad: np.ndarray) -> str:
+    """Say what the first bad entry is, and where it is if there are several."""
+    index = tuple(int(i) for i in np.argwhere(bad)[0])
+    where = f" at index {index[0] if len(index) == 1 else index}" if index else ""
+    return f"{array[index]:g}{where}"

@@ -1,0 +1,94 @@
+"""Where the chains begin."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from understudy.errors import InputError, StartError
+from understudy.kernels import State, Streams
+from understudy.targets import AnyTarget, Evaluator
+
+ATTEMPTS = 100
+
+
+def read_init(init: ArrayLike, target: AnyTarget, n_chains: int) -> np.ndarray:
+    """Check parameters given by the user, ``(dim,)`` or ``(chains, dim)``, and return positions."""
+    try:
+        given = np.asarray(init)
+        if given.dtype.kind not in "fiu":
+            raise TypeError
+        given = given.astype(float)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"init must be an array of real numbers, got {type(init).__name__}") from error
+    if given.shape not in ((target.dim,), (n_chains, target.dim)):
+        raise InputError(
+            f"init must have shape ({target.dim},), or ({n_chains}, {target.dim}) for {n_chains} chains, "
+            f"got {given.shape}; give one value for each parameter"
+        )
+    parameters = np.broadcast_to(given, (n_chains, target.dim))
+    if not np.isfinite(parameters).all():
+        raise StartError(f"init must be finite, got {given.tolist()}; replace the NaN or infinite entries")
+    if not target.transform.contains(parameters).all():
+        raise StartError(
+            f"init must lie strictly inside the bounds, got {given.tolist()} for bounds from "
+            f"{target.transform.lower.tolist()} to {target.transform.upper.tolist()}"
+        )
+    return np.array(target.transform.to_position(parameters))
+
+
+def find_start(evaluator: Evaluator, streams: Streams, init: ArrayLike | None) -> State:
+    """Return a state of finite potential for each chain, with its gradient.
+
+    Chains begin at `init`, or at draws from the prior, or uniformly between -2 and 2 in unconstrained space. What
+    is drawn is drawn again where the log-density is -inf, at most 100 times.
+    """
+    target = evaluator.target
+    if init is not None:
+        state = State.from_evaluation(evaluator.value_and_gradient(read_init(init, target, streams.n_chains)))
+        _refuse_infinite(state, target, "init", "start where the log-density is finite")
+        return state
+    position = np.stack([_draw(target, generator) for generator in streams.generators])
+    state = State.from_evaluation(evaluator.value_and_gradient(position))
+    for _ in range(ATTEMPTS - 1):
+        lost = np.flatnonzero(~np.isfinite(state.potential))
+        if not lost.size:
+            return state
+        again = np.stack([_draw(target, streams.generators[i]) for i in lost])
+        found = State.from_evaluation(evaluator.value_and_gradient(again))
+        rows = np.zeros(streams.n_chains, dtype=bool)
+        rows[lost] = True
+        state = state.accept(rows, _spread(found, lost, state))
+    _refuse_infinite(
+        state,
+        target,
+        f"the last of {ATTEMPTS} random starts",
+        "give init=, or bounds= for the parameters that have them",
+    )
+    return state
+
+
+def _draw(target: AnyTarget, rng: np.random.Generator) -> np.ndarray:
+    parameters = target.sample_start(rng)
+    if parameters is None:
+        return rng.uniform(-2.0, 2.0, target.dim)
+    return np.asarray(target.transform.to_position(parameters[None])[0])
+
+
+def _spread(found: State, rows: np.ndarray, state: State) -> State:
+    """Give the few rows found their places among all chains."""
+    position, potential = state.position.copy(), state.potential.copy()
+    position[rows], potential[rows] = found.position, found.potential
+    assert state.gradient is not None and found.gradient is not None
+    gradient = state.gradient.copy()
+    gradient[rows] = found.gradient
+    return State(position, potential, gradient)
+
+
+def _refuse_infinite(state: State, target: AnyTarget, where: str, remedy: str) -> None:
+    lost = np.flatnonzero(~np.isfinite(state.potential))
+    if lost.size:
+        chain = int(lost[0])
+        parameters = target.transform.to_parameters(state.position[[chain]])[0]
+        point = np.array2string(parameters, precision=6, threshold=12, separator=", ")
+        raise StartError(f"the log-density of chain {chain} is -inf at {where}, {point}; {remedy}")

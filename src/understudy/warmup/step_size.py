@@ -1,0 +1,105 @@
+r"""The step size: a first guess, then dual averaging (Hoffman and Gelman, 2014, section 3.2).
+
+Dual averaging drives the acceptance rate :math:`\alpha` to its target :math:`\delta` by
+
+.. math::
+    \log\epsilon_{t+1} = \mu - \frac{\sqrt{t}}{\gamma} \bar h_t, \qquad
+    \bar h_t = \left(1 - \frac{1}{t + t_0}\right) \bar h_{t-1} + \frac{\delta - \alpha_t}{t + t_0},
+
+and reports the average of the iterates weighted by :math:`t^{-\kappa}`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from understudy.dynamics import EuclideanMetric, PhasePoint, kinetic_energy, leapfrog
+from understudy.kernels import State, Streams
+from understudy.kernels.state import exact_force
+from understudy.targets import Evaluator
+
+GAMMA, T0, KAPPA = 0.05, 10.0, 0.75
+
+
+@dataclass
+class DualAveraging:
+    """Tune one step size, or one for each chain.
+
+    Parameters
+    ----------
+    initial : ndarray
+        First guess, shape () or (chains,).
+    target : float
+        Acceptance rate to reach.
+
+    Examples
+    --------
+    >>> tuner = DualAveraging(np.array(1.0), target=0.8)
+    >>> for _ in range(2000):
+    ...     tuner.update(np.exp(-tuner.current))
+    >>> bool(abs(np.exp(-tuner.average) - 0.8) < 0.01)
+    True
+    """
+
+    initial: np.ndarray
+    target: float
+    n_updates: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._mu = np.log(10.0 * self.initial)
+        self._log_step = np.log(self.initial)
+        self._log_average = np.log(self.initial)
+        self._error = np.zeros_like(self._log_step)
+
+    @property
+    def current(self) -> np.ndarray:
+        """Step size to try next."""
+        return np.exp(self._log_step)
+
+    @property
+    def average(self) -> np.ndarray:
+        """Step size to keep."""
+        return np.exp(self._log_average)
+
+    def update(self, acceptance: np.ndarray) -> None:
+        """Learn from the acceptance rate of one step."""
+        self.n_updates += 1
+        t = self.n_updates
+        self._error += (self.target - acceptance - self._error) / (t + T0)
+        self._log_step = self._mu - np.sqrt(t) / GAMMA * self._error
+        self._log_average += t**-KAPPA * (self._log_step - self._log_average)
+
+
+def first_step_size(
+    evaluator: Evaluator, streams: Streams, state: State, metric: EuclideanMetric, target: float
+) -> np.ndarray:
+    """Return for each chain the largest power of two whose single step is accepted with about `target` probability.
+
+    Each trial is one exact gradient a chain, with the momentum drawn once.
+    """
+    assert state.gradient is not None
+    n = streams.n_chains
+    momentum = metric.momentum(streams.normals(state.position.shape[1]))
+    start = PhasePoint(state.position, momentum, state.potential, state.gradient, np.ones(n, dtype=bool))
+    energy = state.potential + kinetic_energy(metric, momentum)
+    # Newton's scale of a one-dimensional potential whose force changes by itself over one step.
+    scale = np.sqrt(np.einsum("ij,ij->i", state.gradient, metric.velocity(state.gradient)))
+    step_size = 2.0 ** np.floor(np.log2(1.0 / np.maximum(1.0, scale)))
+    direction = np.zeros(n)
+    searching = np.ones(n, dtype=bool)
+    for _ in range(50):
+        steps = np.where(searching, 1, 0)
+        end, _ = leapfrog(exact_force(evaluator), metric, start, step_size, steps, max_energy_range=np.inf)
+        end_energy = end.potential + kinetic_energy(metric, end.momentum)
+        good = end.complete & (energy - end_energy > np.log(target))
+        direction = np.where(direction == 0, np.where(good, 1.0, -1.0), direction)
+        turned = searching & (good != (direction > 0))
+        step_size = np.where(turned & good, step_size, step_size)
+        step_size = np.where(turned & ~good, step_size / 2.0, step_size)
+        searching &= ~turned
+        if not searching.any():
+            break
+        step_size = np.where(searching, step_size * 2.0**direction, step_size)
+    return step_size
