@@ -84,10 +84,8 @@ def sample(
             run = draw(problem, progressbar=False if quiet else None, **options)
         except EvaluationError as error:
             if error.run is not None:
-                click.echo(
-                    f"{error.run.draws.shape[1]} draws of each chain were made before the model failed.",
-                    err=True,
-                )
+                made = error.run.draws.shape[1]
+                click.echo(f"The model failed after {made} draws of each chain.", err=True)
                 output.keep(problem, error.run, file, picture)
             raise
     output.report(run, show_all=show_all, as_json=as_json, quiet=quiet)

@@ -27,5 +27,5 @@ class OneLineErrors(click.Group):
         except UnderstudyError as error:
             raise Failure(" ".join(str(error).split())) from error
         except KeyboardInterrupt:
-            click.echo("Interrupted before there was anything to show.", err=True)
+            click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)

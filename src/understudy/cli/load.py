@@ -12,6 +12,9 @@ from typing import Any
 from understudy.errors import InputError, UnderstudyError
 from understudy.problems import registry
 from understudy.problems.problem import Problem
+from understudy.targets import ForwardTarget, Target
+
+TARGETS = (Target, ForwardTarget, Problem)
 
 
 def load_problem(what: str) -> Problem:
@@ -32,12 +35,12 @@ def load_problem(what: str) -> Problem:
 
 def built_in(name: str) -> Problem:
     """Make a built-in problem, or say what there is."""
-    if name not in registry.NAMES:
-        raise InputError(
-            f"there is no built-in problem {name!r}; choose from {', '.join(registry.NAMES)}, "
-            "or name a target of your own as my_model.py:target"
-        )
-    return registry.get(name)
+    try:
+        return registry.get(name)
+    except InputError as error:
+        if name in registry.NAMES:
+            raise
+        raise InputError(f"{error}; a target of your own is given as my_model.py:target") from error
 
 
 def load_module(file: Path) -> ModuleType:
@@ -67,7 +70,7 @@ def load_module(file: Path) -> ModuleType:
 def as_problem(value: Any, what: str, module: ModuleType) -> Problem:
     """Take a problem or a target, or what a function without arguments returns."""
     found = value
-    if not _is_target(value) and _takes_nothing(value):
+    if not isinstance(value, TARGETS) and _takes_nothing(value):
         try:
             found = value()
         except UnderstudyError:
@@ -76,19 +79,12 @@ def as_problem(value: Any, what: str, module: ModuleType) -> Problem:
             raise InputError(f"{what}() {_raised(error, Path(str(module.__file__)))}; mend it") from error
     if isinstance(found, Problem):
         return found
-    if _is_target(found):
+    if isinstance(found, (Target, ForwardTarget)):
         return Problem(name=what, description="", target=found)
     got = f"returned {type(found).__name__}" if found is not value else f"is {_kind(value)}"
     raise InputError(
         f"{what} {got}, not a Target, ForwardTarget or Problem, nor a function without arguments that "
         f"returns one; {_candidates(module)}"
-    )
-
-
-def _is_target(value: Any) -> bool:
-    return isinstance(value, Problem) or (
-        not isinstance(value, type)
-        and all(hasattr(value, name) for name in ("dim", "transform", "has_gradient", "evaluate"))
     )
 
 
@@ -105,7 +101,7 @@ def _takes_nothing(value: Any) -> bool:
 def _candidates(module: ModuleType) -> str:
     """List what in the file could have been meant."""
     public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
-    targets = [name for name, value in public.items() if _is_target(value)]
+    targets = [name for name, value in public.items() if isinstance(value, TARGETS)]
     makers = [
         f"{name}()"
         for name, value in public.items()
@@ -118,7 +114,7 @@ def _candidates(module: ModuleType) -> str:
 
 def _kind(value: Any) -> str:
     if inspect.isroutine(value):
-        return "a function of " + ", ".join(inspect.signature(value).parameters)
+        return "a function with arguments"
     if isinstance(value, type):
         return f"the class {value.__name__}"
     return f"of type {type(value).__name__}"
@@ -128,7 +124,7 @@ def _raised(error: BaseException, file: Path) -> str:
     """Say what a user's code raised, and where in their file."""
     line, step = None, error.__traceback__
     while step is not None:
-        if Path(step.tb_frame.f_code.co_filename) == file:
+        if Path(step.tb_frame.f_code.co_filename).resolve() == file.resolve():
             line = step.tb_lineno
         step = step.tb_next
     where = "" if line is None else f" at line {line}"

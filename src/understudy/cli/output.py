@@ -24,10 +24,8 @@ def show(renderable: RenderableType) -> None:
     console = Console(width=None if sys.stdout.isatty() else 100)
     with console.capture() as captured:
         console.print(renderable)
-    text = captured.get()
-    click.echo(
-        text if console.is_terminal else "\n".join(line.rstrip() for line in text.splitlines()), nl=True
-    )
+    lines = captured.get().splitlines()
+    click.echo("\n".join(lines if console.is_terminal else map(str.rstrip, lines)))
 
 
 def problem_table(entries: Iterable[Any]) -> Table:
@@ -70,6 +68,8 @@ def report(run: Run, *, show_all: bool, as_json: bool, quiet: bool) -> None:
 def keep(problem: Problem, run: Run, file: Path | None, picture: Path | None) -> None:
     """Write the files that were asked for, if there is anything to write."""
     if not run.draws.shape[1]:
+        if file is not None or picture is not None:
+            click.echo("There are no draws to save.", err=True)
         return
     if file is not None:
         click.echo(f"Saved the draws to {run.save(file)}", err=True)
@@ -80,7 +80,9 @@ def keep(problem: Problem, run: Run, file: Path | None, picture: Path | None) ->
 
 def draw_picture(problem: Problem, run: Run, picture: Path) -> None:
     """Draw what the problem is about, if it knows how, or else its marginals and traces."""
-    if problem.name == "elliptic-pde":
+    from understudy.problems.elliptic.problem import EllipticProblem
+
+    if isinstance(problem, EllipticProblem):
         from understudy.problems.elliptic.plots import plot_field
 
         plot_field(problem, run.draws, picture)

@@ -39,7 +39,9 @@ def warnings_for(run: Run, found: Statistics | None = None) -> list[str]:
         warnings += low_acceptance(stats.get("acceptance_rate"))
     warnings += divergences(stats.get("diverging"))
     warnings += unsolved(stats.get("unsolved"))
-    warnings += failures(run.cost.n_failures)
+    # With on_failure="raise" a failure has stopped the run, and its error has said so.
+    if run.settings.get("on_failure") != "raise":
+        warnings += failures(run.cost.n_failures)
     if not run.exact:
         warnings.append(
             "the kernel was still learning while these draws were made, so they are exact only in the limit; "
@@ -120,8 +122,8 @@ def divergences(diverging: np.ndarray | None) -> list[str]:
     if diverging is None or not diverging.any():
         return []
     return [
-        f"{int(diverging.sum())} of {diverging.size} trajectories diverged: regions of strong curvature may be missed; "
-        "take smaller steps (step_size=), or reparametrise the model"
+        f"{int(diverging.sum())} of {diverging.size} trajectories diverged: regions of strong curvature may "
+        "be missed; take smaller steps (step_size=), or reparametrise the model"
     ]
 
 

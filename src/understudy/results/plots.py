@@ -46,10 +46,9 @@ def plot_draws(run: Run, path: str | os.PathLike[str]) -> Path:
         _marginal(left, run.draws[:, :, i], run.parameter_names[i])
         _trace(right, run.draws[:, :, i], last=i == shown[-1])
         right.set_title(_numbers(found, i), loc="right", fontsize=8, color="0.35")
-    note = (
-        "" if dim <= MOST_SHOWN else f", the {MOST_SHOWN} with the fewest effective draws of {dim} parameters"
-    )
-    figure.suptitle(f"{run.draws.shape[0]} chains x {run.draws.shape[1]} draws{note}", fontsize=10)
+    chains, n, _ = run.draws.shape
+    note = f", the worst {MOST_SHOWN} of {dim} parameters" if dim > MOST_SHOWN else ""
+    figure.suptitle(f"chains: {chains}, draws of each: {n}{note}", fontsize=10)
     figure.savefig(file, dpi=150)
     return file
 

@@ -176,7 +176,7 @@ class Run:
         return datatree.to_datatree(self)
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the `DataTree` to a netCDF file, which `arviz.from_netcdf` reads.
+        """Write the `DataTree` to a netCDF file, which `xarray.open_datatree` reads.
 
         The folder is made if it is missing; an older file of that name is replaced once the new one is whole.
         Needs the extra ``netcdf``.

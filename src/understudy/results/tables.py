@@ -11,6 +11,13 @@ from rich.text import Text
 
 UNKNOWN = "-"
 MOST_DECIMALS = 6
+SHOWN_SETTINGS = {
+    "method": "",
+    "step_size": "step size",
+    "n_steps": "number of steps",
+    "trajectory_length": "trajectory length",
+    "metric": "metric",
+}
 
 
 def heading(about: dict[str, Any]) -> Text:
@@ -20,7 +27,8 @@ def heading(about: dict[str, Any]) -> Text:
     parts = [f"{chains} x {about['draws']} draws{warmup}"]
     parts += [] if about["seed"] is None else [f"seed {about['seed']}"]
     parts += [] if about["complete"] else ["interrupted"]
-    settings = [_setting(key, value) for key, value in about["settings"].items() if _is_short(value)]
+    given = about["settings"]
+    settings = [_setting(key, given[key]) for key in SHOWN_SETTINGS if given.get(key) is not None]
     text = Text(", ".join(parts), style="bold")
     return text.append("\n" + ", ".join(settings), style="not bold dim") if settings else text
 
@@ -36,8 +44,10 @@ def parameters(rows: list[dict[str, Any]]) -> Table:
     texts.append(_fixed(columns["mcse"], _decimals(columns["mcse"], digits=2)))
     texts += [_fixed(columns[key], np.zeros(len(rows), int)) for key in ("ess_bulk", "ess_tail")]
     texts.append(_fixed(columns["rhat"], np.full(len(rows), 3)))
+    for column, cells in zip(table.columns[1:], texts, strict=True):
+        column.min_width = max(map(len, cells))  # in a narrow terminal names fold, numbers do not
     for row, *cells in zip(rows, *texts, strict=True):
-        table.add_row(row["parameter"], *cells)
+        table.add_row(Text(row["parameter"]), *cells)
     return table
 
 
@@ -76,7 +86,7 @@ def costs(cost: dict[str, dict[str, float]]) -> Table:
 def efficiency(found: dict[str, float]) -> Iterator[Text]:
     """State the figure of merit."""
     if np.isfinite(list(found.values())).all():
-        numbers = ", ".join(f"{value:.2g} {key}" for key, value in found.items())
+        numbers = ", ".join(f"{value:#.2g} {key}" for key, value in found.items())
         yield Text("effective draws per exact evaluation, warm-up included: ").append(numbers, style="bold")
 
 
@@ -90,7 +100,7 @@ def warning_lines(warnings: list[str]) -> Table:
 
 def _table(first: str, *others: str) -> Table:
     table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
-    table.add_column(first, overflow="ellipsis", no_wrap=True, min_width=5, vertical="bottom")
+    table.add_column(first, overflow="fold", min_width=5, vertical="bottom")
     for name in others:
         table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
     return table
@@ -123,10 +133,11 @@ def _seconds(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 
-def _is_short(value: Any) -> bool:
-    return isinstance(value, (str, int, float, np.generic)) and len(str(value)) <= 40
-
-
 def _setting(key: str, value: Any) -> str:
-    shown = f"{value:.3g}" if isinstance(value, (float, np.floating)) else str(value)
-    return shown if key == "method" else f"{key.replace('_', ' ')} {shown}"
+    if isinstance(value, dict):  # a metric that was learnt, too large to show
+        return f"learnt {key}"
+    if isinstance(value, str):
+        return value if key == "method" else f"{key} {value}"
+    low, high = np.min(value), np.max(value)
+    numbers = f"{low:.3g}" if low == high else f"{low:.3g} to {high:.3g}"
+    return f"{SHOWN_SETTINGS[key]} {numbers}"

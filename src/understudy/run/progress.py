@@ -35,7 +35,7 @@ class Progress:
     >>> with Progress(enabled=False) as progress:
     ...     progress.start("warm-up", total=2)
     ...     progress.advance(n_exact=10, acceptance=0.8)
-    ...     progress.advance(n_exact=12, acceptance=0.9, note="step size 0.1")
+    ...     progress.advance(n_exact=20, acceptance=0.9, note="step size 0.1")
     """
 
     def __init__(self, enabled: bool | None = None, console: Console | None = None) -> None:
@@ -48,7 +48,7 @@ class Progress:
             TextColumn("{task.fields[n_exact]:,} exact", justify="right"),
             TextColumn("accept {task.fields[acceptance]:.2f}"),
             _Clock(),
-            TextColumn("[dim]{task.fields[note]}"),
+            TextColumn("{task.fields[note]}", style="dim", markup=False),
             console=console,
             refresh_per_second=5,
             speed_estimate_period=600.0,  # one exact evaluation may take minutes
@@ -91,7 +91,7 @@ class Progress:
         Parameters
         ----------
         n_exact : int
-            Exact evaluations that it took, of all chains together.
+            Exact evaluations since the run began, of all chains and phases together.
         acceptance : float
             Mean acceptance rate of this iteration.
         note : str
@@ -100,8 +100,7 @@ class Progress:
         if not self.enabled:
             return
         self._done += 1
-        self._n_exact += n_exact
-        self._note = note
+        self._n_exact, self._note = n_exact, note
         self._acceptance += (acceptance - self._acceptance) / min(self._done, MEMORY)
         now = time.monotonic()
         if now >= self._next_update:

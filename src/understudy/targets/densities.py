@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import cho_solve
+from scipy.linalg import solve_triangular
 
 from understudy.errors import InputError
 from understudy.targets.checks import require_covariance, require_dim, require_positive, require_real
@@ -71,23 +71,25 @@ class GaussianLikelihood:
 
     def log_density(self, points: np.ndarray) -> np.ndarray:
         """Return the log-likelihood ``(n,)`` of outputs ``(n, m)``."""
-        residual = points - self.data
-        return np.asarray(
-            self._constant - 0.5 * np.einsum("ij,ij->i", residual, self._precision_times(residual))
-        )
+        z = self._whiten(points)
+        return np.asarray(self._constant - 0.5 * np.einsum("ij,ij->i", z, z))
 
     def gradient(self, points: np.ndarray) -> np.ndarray:
         """Return its gradient with respect to the outputs, ``(n, m)``."""
-        return -self._precision_times(points - self.data)
+        z = self._whiten(points)
+        with np.errstate(over="ignore"):
+            if self._factor is None:
+                return np.asarray(-z / self.sd)
+            return -solve_triangular(self._factor, z.T, lower=True, trans=1, check_finite=False).T
 
-    def _precision_times(self, residual: np.ndarray) -> np.ndarray:
+    def _whiten(self, points: np.ndarray) -> np.ndarray:
+        """Return residuals with unit covariance, :math:`C^{-1} r` where the covariance is :math:`C C^T`."""
+        residual = points - self.data
         if self._factor is None:
-            with np.errstate(
-                over="ignore"
-            ):  # an infinite distance is no likelihood at all, and that is the answer
-                return residual / self.sd / self.sd
+            with np.errstate(over="ignore"):  # infinitely far is no likelihood at all, and that is the answer
+                return np.asarray(residual / self.sd)
         # A model that returns NaN is for the evaluator to judge: no check here.
-        return np.asarray(cho_solve((self._factor, True), residual.T, check_finite=False).T)
+        return solve_triangular(self._factor, residual.T, lower=True, check_finite=False).T
 
 
 class NormalPrior:

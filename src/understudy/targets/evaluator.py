@@ -116,10 +116,9 @@ class Evaluator:
     retries: int = 1
     counts: Counts = field(default_factory=Counts)
     last_failure: str = field(default="", init=False)
-    _n_outputs: int | None = field(default=None, init=False, repr=False)  # width of the outputs, once seen
-    _proven: set[bool] = field(
-        default_factory=set, init=False, repr=False
-    )  # requests that passed `_call_square`
+    # The width of the outputs, once seen, and the requests that have passed `_call_square`.
+    _n_outputs: int | None = field(default=None, init=False, repr=False)
+    _proven: set[bool] = field(default_factory=set, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.target, type) or not hasattr(self.target, "evaluate"):
@@ -168,7 +167,7 @@ class Evaluator:
             raw = self._call(parameters[inside], gradient=gradient).scatter(
                 inside, np.full(len(inside), -np.inf)
             )
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             potential = -(raw.log_density + transform.log_jacobian(position))
             slope = None if raw.gradient is None else -transform.pull_back(position, raw.gradient)
         # Jacobians can overflow where the log-density itself is fine; such positions hold no mass either.

@@ -133,14 +133,17 @@ class ForwardTarget:
     def _posterior(self, parameters: np.ndarray, log_prior: np.ndarray, *, gradient: bool) -> Raw:
         n = len(parameters)
         point = (parameters if self.vectorized else parameters[0]).copy()
+        what, derivative = "forward", None
         if not gradient:
-            value, derivative = self.forward(point), None
+            value = self.forward(point)
         elif self._vjp is not None:
+            what = "vjp, for its outputs,"
             value, derivative = checked_pair(self._vjp(point), "vjp", "(outputs, pull_back)")
         else:
             assert self._jacobian is not None
+            what = "jacobian, for its outputs,"
             value, derivative = checked_pair(self._jacobian(point), "jacobian", "(outputs, jacobian)")
-        outputs = checked_rows(value, n, self._n_outputs, self.vectorized, "forward")
+        outputs = checked_rows(value, n, self._n_outputs, self.vectorized, what)
         self._n_outputs = outputs.shape[1]
         log_likelihood = checked_scalars(
             self.likelihood.log_density(outputs.copy()), n, True, "likelihood.log_density"
@@ -169,13 +172,13 @@ class ForwardTarget:
             slope = slope[0] if isinstance(slope, tuple) and len(slope) == 1 else slope
             return checked_rows(slope, n, self.dim, self.vectorized, "vjp's pull_back")
         matrix = checked_real(derivative, "jacobian")
-        matrix = matrix if self.vectorized else matrix[None]
-        if matrix.shape != (n, m, self.dim):
+        expected = (n, m, self.dim) if self.vectorized else (m, self.dim)
+        if matrix.shape != expected:
             raise OutputError(
-                f"jacobian must have shape {(m, self.dim)} (outputs, parameters) at each point, got "
-                f"{matrix.shape[1:]}; transpose it if the two are swapped"
+                f"jacobian must have shape {expected}, {'points, ' * self.vectorized}outputs, parameters; "
+                f"got {matrix.shape}; transpose it if they are swapped"
             )
-        return np.matmul(cotangent[:, None, :], matrix)[:, 0, :]
+        return np.matmul(cotangent[:, None, :], matrix.reshape(n, m, self.dim))[:, 0, :]
 
 
 def _require_density(what: str, density: object) -> None:

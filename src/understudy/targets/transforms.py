@@ -77,7 +77,7 @@ class Transform:
                 f"bounds must hold one (lower, upper) pair for each of the {dim} parameters, got "
                 f"{len(pairs)}; give one pair per parameter, or a single pair for all"
             )
-        lower, upper = pairs.T
+        lower, upper = pairs[:, 0].copy(), pairs[:, 1].copy()
         _require_room(lower, upper)
         return cls(lower, upper)
 
@@ -115,17 +115,17 @@ class Transform:
             return parameters
         low, up, both = self._columns
         above, below, lower, upper = self._limits
-        with np.errstate(over="ignore"):
+        with np.errstate(all="ignore"):  # far out, over- and underflow are the answer
             if low.size:
                 parameters[:, low] = above + np.exp(position[:, low])
             if up.size:
                 parameters[:, up] = below - np.exp(position[:, up])
-        if both.size:
-            inside = position[:, both]
-            # Each half is measured from its own bound, so that neither end is rounded before the other.
-            parameters[:, both] = np.where(
-                inside > 0, upper - self._width * expit(-inside), lower + self._width * expit(inside)
-            )
+            if both.size:
+                inside = position[:, both]
+                # Each half is measured from its own bound, so that neither end is rounded before the other.
+                parameters[:, both] = np.where(
+                    inside > 0, upper - self._width * expit(-inside), lower + self._width * expit(inside)
+                )
         return parameters
 
     def to_position(self, parameters: np.ndarray) -> np.ndarray:
@@ -157,12 +157,14 @@ class Transform:
         if self.is_identity:
             return total
         low, up, both = self._columns
-        for columns in (low, up):
-            if columns.size:
-                total += position[:, columns].sum(axis=1)
-        if both.size:
-            inside = position[:, both]
-            total += self._log_volume + (log_expit(inside) + log_expit(-inside)).sum(axis=1)
+        with np.errstate(all="ignore"):
+            if low.size:
+                total += position[:, low].sum(axis=1)
+            if up.size:
+                total += position[:, up].sum(axis=1)
+            if both.size:
+                inside = position[:, both]
+                total += self._log_volume + (log_expit(inside) + log_expit(-inside)).sum(axis=1)
         return total
 
     def pull_back(self, position: np.ndarray, gradient: np.ndarray) -> np.ndarray:
@@ -174,7 +176,7 @@ class Transform:
         if self.is_identity:
             return pulled
         low, up, both = self._columns
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(all="ignore"):
             if low.size:
                 pulled[:, low] = 1.0 + np.exp(position[:, low]) * pulled[:, low]
             if up.size:

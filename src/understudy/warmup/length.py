@@ -1,16 +1,19 @@
-r"""The trajectory length, learnt across chains by the ChEES criterion (Hoffman, Radul and Sountsov, 2021).
+r"""The trajectory length, learnt across chains from how much of the past a trajectory forgets.
 
-A trajectory is worth its length when it changes the squared distance from the posterior mean,
+For a statistic :math:`f` of the position, a trajectory that ends at :math:`q'` and is accepted with probability
+:math:`\alpha` leaves an autocorrelation :math:`\rho` given by
 
-.. math:: \mathrm{ChEES}(T) = \tfrac14 E\left[\left(\|q' - m\|^2 - \|q - m\|^2\right)^2\right],
+.. math:: c = 1 - \rho = \frac{E[\alpha\,(f(q') - f(q))^2]}{2 \mathrm{Var} f},
 
-for where that forgets its past, the slowest scale of the posterior has been crossed. Its derivative with respect to
-:math:`\log T`, for a trajectory of time :math:`t \propto T` that ends with velocity :math:`v'`, is estimated by
+and so buys :math:`(1 - \rho)/(1 + \rho) = c / (2 - c)` effective draws. Two statistics matter: the position itself
+(the mean over all directions, in the current metric), and its squared distance from the posterior mean, whose
+:math:`c` is the ChEES criterion (Hoffman, Radul and Sountsov, 2021) up to scale. The best length costs the fewest
+gradients for one effective draw of each; neither is credited with more than one draw a trajectory, since what helps
+means beyond that hurts variances. For a standard normal it is about a quarter turn.
 
-.. math:: t \left(\|q' - m\|^2 - \|q - m\|^2\right) \langle q' - m, v' \rangle,
-
-averaged over chains with weights of their acceptance rates, and followed uphill by Adam. Distances are measured in
-the current metric, in which :math:`\langle q' - m, v' \rangle` is :math:`(q' - m) \cdot p'`.
+Following a derivative uphill, as is usual, is noisy for long trajectories, where it grows with the length while
+its sign is random. But warm-up varies the time :math:`t` anyway, so the cost is simply measured: in each window over
+four ranges of :math:`t`, through which a parabola (in logarithms) finds the best.
 """
 
 from __future__ import annotations
@@ -20,58 +23,64 @@ import numpy as np
 from understudy.dynamics import EuclideanMetric
 from understudy.kernels import Info, State
 
-LEARNING_RATE = 0.05
-SECOND_MOMENT_DECAY = 0.95
-LARGEST_CHANGE = 0.35
+SPREAD = 0.6  # relative half-width of trajectory times in warm-up
+N_RANGES = 4
+FEWEST = 10  # trajectories in each range
 
 
 class TrajectoryLength:
-    """Climb the ChEES criterion.
+    """Find the trajectory length of best measured efficiency, window by window.
 
     Parameters
     ----------
     initial : float
-        First guess of the length.
+        First guess.
     """
 
     def __init__(self, initial: float) -> None:
-        self._log_length = self._log_average = np.log(initial)
-        self._second_moment = 0.0
-        self._n_updates = 0
+        self.current = initial
+        self._seen: list[tuple[State, Info]] = []
 
-    @property
-    def current(self) -> float:
-        """Length to try next."""
-        return float(np.exp(self._log_length))
+    def add(self, before: State, info: Info) -> None:
+        """Remember one step of all chains."""
+        self._seen.append((before, info))
 
-    @property
-    def average(self) -> float:
-        """Length to keep."""
-        return float(np.exp(self._log_average))
-
-    def update(
-        self, before: State, info: Info, mean: np.ndarray, metric: EuclideanMetric, largest: float
-    ) -> None:
-        """Learn from one step of all chains; never go beyond the `largest` length."""
-        ended = np.isfinite(info.energy_error)
-        weight = np.where(ended, info.acceptance_rate, 0.0)
-        if weight.sum() < 1e-3:
+    def renew(self, metric: EuclideanMetric) -> None:
+        """Move to the best length that the steps since the last renewal tell of, and forget them."""
+        if len(self._seen) * len(self._seen[0][1].n_steps) < N_RANGES * FEWEST:
             return
-        start, end = before.position[ended] - mean, info.proposal[ended] - mean
-        change = _squared(metric, end) - _squared(metric, start)
-        time = (info.step_size * info.n_steps)[ended]
-        slope = time * change * np.einsum("ij,ij->i", end, info.proposal_momentum[ended])
-        gradient = float(weight[ended] @ slope / weight.sum())
-        self._climb(gradient, largest)
+        start = np.concatenate([before.position for before, _ in self._seen])
+        end = np.concatenate([info.proposal for _, info in self._seen])
+        time = np.concatenate([info.step_size * info.n_steps for _, info in self._seen])
+        cost = np.concatenate([info.n_steps for _, info in self._seen]).astype(float)
+        rate = np.concatenate([info.acceptance_rate for _, info in self._seen])
+        self._seen = []
+        mean = start.mean(axis=0)
+        squared = _squared(metric, start - mean)
+        if squared.var() > 0:
+            with np.errstate(over="ignore", invalid="ignore"):
+                change = _squared(metric, end - mean) - squared
+                of_squares = np.where(rate > 0, rate * change**2 / (2.0 * squared.var()), 0.0)
+                of_means = np.where(rate > 0, rate * _squared(metric, end - start) / (2.0 * squared.mean()), 0.0)
+            self.current = _best_time(time, of_means, of_squares, cost)
 
-    def _climb(self, gradient: float, largest: float) -> None:
-        self._n_updates += 1
-        t, decay = self._n_updates, SECOND_MOMENT_DECAY
-        self._second_moment = decay * self._second_moment + (1 - decay) * gradient**2
-        scale = np.sqrt(self._second_moment / (1 - decay**t)) + 1e-12
-        change = np.clip(LEARNING_RATE * gradient / scale, -LARGEST_CHANGE, LARGEST_CHANGE)
-        self._log_length = min(self._log_length + change, np.log(largest))
-        self._log_average += t**-0.5 * (self._log_length - self._log_average)
+
+def _best_time(time: np.ndarray, of_means: np.ndarray, of_squares: np.ndarray, cost: np.ndarray) -> float:
+    """Return the time of lowest cost for an effective draw, within the range of those tried."""
+    ranges = np.array_split(np.argsort(time), N_RANGES)
+    centre = np.array([np.log(time[rows]).mean() for rows in ranges])
+    draws = [np.array([_effective(forgotten[rows].mean()) for rows in ranges]) for forgotten in (of_means, of_squares)]
+    price = np.log([cost[rows].mean() for rows in ranges]) + np.log(1.0 / draws[0] + 1.0 / draws[1])
+    curvature, slope, _ = np.polyfit(centre - centre.mean(), price, 2)
+    if curvature <= 0:
+        return float(np.exp(centre[np.argmin(price)]))
+    return float(np.exp(np.clip(centre.mean() - 0.5 * slope / curvature, centre[0], centre[-1])))
+
+
+def _effective(forgotten: float) -> float:
+    """Effective draws of one trajectory that forgets this share of the past."""
+    c = min(max(forgotten, 1e-6), 1.0)
+    return c / (2.0 - c)
 
 
 def _squared(metric: EuclideanMetric, rows: np.ndarray) -> np.ndarray:

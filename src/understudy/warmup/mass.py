@@ -8,11 +8,12 @@ draws with covariance :math:`C`, typical or not, has gradients with covariance :
 
 gives :math:`\Sigma` back exactly as soon as there are more draws than dimensions: no need to wait until the draws
 themselves have spread like the posterior. In general its solution, the geometric mean of :math:`C` and
-:math:`S^{-1}`, minimises the Fisher divergence between the posterior and a normal (Seyboldt, Carlson and Carpenter,
-2026). With a diagonal metric it is :math:`\mathrm{sd}(q_i) / \mathrm{sd}(g_i)`.
+:math:`S^{-1}`, minimises the Fisher divergence between the posterior and a normal; nutpie tunes its
+metric in this way. With a diagonal metric it is :math:`\mathrm{sd}(q_i) / \mathrm{sd}(g_i)`.
 
-With few draws both covariances are shrunk towards the identity, after each coordinate has been scaled by its
-diagonal solution; directions that no draw has seen then keep the diagonal metric.
+With few draws both covariances are shrunk towards the identity, in coordinates in which the current metric is the
+identity (at first, the diagonal solution). Directions that no draw has seen keep the metric they had, and a
+posterior too ill-conditioned to be resolved in one go is resolved in a few.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from scipy.linalg import eigh, solve_triangular
 
 from understudy.dynamics import DenseMetric, DiagonalMetric, EuclideanMetric
 
-#: How many draws the identity counts for, in units of 1e-3: see `_shrunk_covariance`.
 SHRINKAGE = 1e-2
 
 
-def fisher_metric(position: np.ndarray, gradient: np.ndarray, shape: str) -> EuclideanMetric | None:
+def fisher_metric(
+    position: np.ndarray, gradient: np.ndarray, shape: str, current: EuclideanMetric | None = None
+) -> EuclideanMetric | None:
     """Return the metric that fits draws ``(n, dim)`` and their gradients, or None if they tell nothing.
 
     Parameters
@@ -34,6 +36,8 @@ def fisher_metric(position: np.ndarray, gradient: np.ndarray, shape: str) -> Euc
     position, gradient : ndarray of shape (n, dim)
         Of all chains together.
     shape : {"diagonal", "dense"}
+    current : EuclideanMetric, optional
+        What a dense metric is shrunk towards, if it is dense too; by default its diagonal solution.
 
     Examples
     --------
@@ -52,19 +56,22 @@ def fisher_metric(position: np.ndarray, gradient: np.ndarray, shape: str) -> Euc
         return None
     if shape == "diagonal":
         return DiagonalMetric(variance)
-    scale = np.sqrt(variance)
-    draws = _shrunk_covariance(position / scale)
-    slopes = _shrunk_covariance(gradient * scale)
-    covariance = _geometric_mean_with_inverse(draws, slopes) * np.outer(scale, scale)
+    if isinstance(current, DenseMetric):
+        scale = np.linalg.cholesky(np.asarray(current.covariance))
+    else:
+        scale = np.diag(np.sqrt(variance))
+    draws = _shrunk_covariance(solve_triangular(scale, position.T, lower=True).T)
+    slopes = _shrunk_covariance(gradient @ scale)
+    covariance = scale @ _geometric_mean_with_inverse(draws, slopes) @ scale.T
     return DenseMetric(0.5 * (covariance + covariance.T))
 
 
 def _shrunk_covariance(rows: np.ndarray) -> np.ndarray:
-    """Covariance of the rows, normalised to a mean variance of 1 and shrunk towards the identity."""
+    """Covariance of the rows plus a small multiple of the identity, smaller the more rows there are."""
     n, dim = rows.shape
     centred = rows - rows.mean(axis=0)
     covariance = centred.T @ centred / n
-    weight = SHRINKAGE * dim / (n + dim)
+    weight = SHRINKAGE * (dim / (n + dim)) ** 3  # draws that outnumber the dimensions need next to none
     return np.asarray(covariance + weight * np.trace(covariance) / dim * np.eye(dim))
 
 

@@ -13,7 +13,7 @@ Whatever the user has set stays as it is.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,14 +21,14 @@ from understudy.dynamics import EuclideanMetric, UnitMetric
 from understudy.errors import InputError
 from understudy.kernels import HMC, RMHMC, Info, Kernel, State, Streams
 from understudy.targets import Evaluator
-from understudy.warmup.length import TrajectoryLength
+from understudy.warmup.length import SPREAD, TrajectoryLength
 from understudy.warmup.mass import fisher_metric
 from understudy.warmup.step_size import DualAveraging, first_step_size
 
 SETTLE = 10
 LARGEST_DENSE = 200
 QUARTER_TURN = 1.5
-MOST_STEPS = 512
+MOST_STEPS = 256
 
 
 class Warmup(Protocol):
@@ -121,14 +121,15 @@ class HMCWarmup:
 
     @property
     def kernel(self) -> HMC:
-        """The method as learnt so far."""
-        return self._with(None if self._step is None else self._step.current, self._length and self._length.current)
+        """The method as learnt so far, with widely varied trajectories."""
+        method = self._with(None if self._step is None else self._step.current)
+        return method if self._length is None else method.replace(jitter=SPREAD)
 
     def freeze(self) -> HMC:
         """Return the method with averaged step size and length."""
         if self._step is not None and self._step.current.ndim:
             self._share_step()
-        return self._with(None if self._step is None else self._step.average, self._length and self._length.average)
+        return self._with(None if self._step is None else self._step.average)
 
     def learn(self, before: State, state: State, info: Info) -> None:
         """Learn from one step of all chains."""
@@ -136,16 +137,18 @@ class HMCWarmup:
         self._window.append(state)
         if self._step is not None:
             shared = self._step.current.ndim == 0
-            self._step.update(info.acceptance_rate.mean() if shared else info.acceptance_rate)
-        if self._length is not None and self._done < self._edges[-1]:
-            mean = np.mean([past.position.mean(axis=0) for past in self._window], axis=0)
-            largest = MOST_STEPS * float(info.step_size.min())
-            self._length.update(before, info, mean, self._metric, largest)
+            # A step longer than the longest trajectory changes nothing, so acceptance could not hold it back.
+            longest = np.inf if self._length is None else self._length.current * (1 + SPREAD)
+            self._step.update(info.acceptance_rate.mean() if shared else info.acceptance_rate, longest)
+        if self._length is not None:
+            self._length.add(before, info)
         if self._done in self._edges:
             self._close_window(first=self._done == self._edges[0])
 
     def _close_window(self, first: bool) -> None:
         """Renew the metric, and start tuning the step size again from what it implies."""
+        if self._length is not None:
+            self._length.renew(self._metric)
         learnt = self._renew_metric() if self._shape != "fixed" else False
         if self._step is not None:
             if first and learnt:
@@ -162,7 +165,7 @@ class HMCWarmup:
     def _renew_metric(self) -> bool:
         position = np.concatenate([state.position for state in self._window])
         gradient = np.concatenate([state.gradient for state in self._window if state.gradient is not None])
-        metric = fisher_metric(position, gradient, self._shape)
+        metric = fisher_metric(position, gradient, self._shape, self._metric)
         if metric is None:
             return False
         self._metric = metric
@@ -174,12 +177,15 @@ class HMCWarmup:
         shared = np.exp(np.log(self._step.average).mean())
         self._step = DualAveraging(np.array(shared), self._step.target)
 
-    def _with(self, step_size: np.ndarray | None, length: float | None) -> HMC:
-        changes: dict[str, object] = {"metric": self._metric}
+    def _with(self, step_size: np.ndarray | None) -> HMC:
+        changes: dict[str, Any] = {"metric": self._metric}
         if step_size is not None:
             changes["step_size"] = step_size if step_size.ndim else float(step_size)
-        if self._learns_length:
-            changes |= {"n_steps": SETTLE} if length is None else {"trajectory_length": length}
+        if self._length is not None:
+            longest = MOST_STEPS * float(np.min(changes.get("step_size", self._method.step_size)))
+            changes["trajectory_length"] = min(self._length.current, longest)
+        elif self._learns_length:
+            changes["n_steps"] = SETTLE
         return self._method.replace(**changes)
 
 

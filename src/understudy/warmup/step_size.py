@@ -63,12 +63,12 @@ class DualAveraging:
         """Step size to keep."""
         return np.exp(self._log_average)
 
-    def update(self, acceptance: np.ndarray) -> None:
-        """Learn from the acceptance rate of one step."""
+    def update(self, acceptance: np.ndarray, largest: float = np.inf) -> None:
+        """Learn from the acceptance rate of one step; never go beyond the `largest` step size."""
         self.n_updates += 1
         t = self.n_updates
         self._error += (self.target - acceptance - self._error) / (t + T0)
-        self._log_step = self._mu - np.sqrt(t) / GAMMA * self._error
+        self._log_step = np.minimum(self._mu - np.sqrt(t) / GAMMA * self._error, np.log(largest))
         self._log_average += t**-KAPPA * (self._log_step - self._log_average)
 
 
@@ -96,7 +96,6 @@ def first_step_size(
         good = end.complete & (energy - end_energy > np.log(target))
         direction = np.where(direction == 0, np.where(good, 1.0, -1.0), direction)
         turned = searching & (good != (direction > 0))
-        step_size = np.where(turned & good, step_size, step_size)
         step_size = np.where(turned & ~good, step_size / 2.0, step_size)
         searching &= ~turned
         if not searching.any():

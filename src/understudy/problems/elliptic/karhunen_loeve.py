@@ -1,9 +1,10 @@
 r"""Karhunen-Loeve modes of a squared-exponential random field on the unit square.
 
-The kernel of the paper's section 5.3 is a product over the two coordinates,
+The kernel of the paper's section 5.2 is a product over the two coordinates,
 
 .. math::
-    C(x, x') = \sigma^2 \, k(x_1, x_1') \, k(x_2, x_2'), \qquad k(s, t) = \exp\left(-\frac{(s - t)^2}{2 l^2}\right),
+    C(x, x') = \sigma^2 \, k(x_1, x_1') \, k(x_2, x_2'), \qquad
+    k(s, t) = \exp\left(-\frac{(s - t)^2}{2 l^2}\right),
 
 so its eigenfunctions are products of those of :math:`k` on [0, 1] and its eigenvalues products of theirs. The
 one-dimensional problem :math:`\int_0^1 k(s, t)\, v(t)\, dt = \mu\, v(s)` is solved with Nystrom's method: on
@@ -12,8 +13,8 @@ Gauss-Legendre nodes :math:`t_j` with weights :math:`w_j` it is a small symmetri
 .. math::
     v(s) = \frac1\mu \sum_j w_j \, k(s, t_j) \, v(t_j)
 
-extends its solution to any :math:`s`. The modes are therefore the same functions on every mesh. Because :math:`k` is
-analytic, 64 nodes give them to rounding.
+extends its solution to any :math:`s`. The modes are therefore the same functions on every mesh. Because
+:math:`k` is analytic, 64 nodes give them to rounding.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from scipy.linalg import eigh
 from understudy.errors import InputError
 
 _N_NODES = 64
-# Nystrom's extension divides by the eigenvalue: with this many modes it still keeps 8 digits.
+# Nystrom's extension divides by the eigenvalue: with so many modes of length 0.2 it keeps 8 digits.
 MAX_MODES = 100
 
 
@@ -62,7 +63,9 @@ class KarhunenLoeve:
     def at(self, points: np.ndarray) -> np.ndarray:
         r"""Return :math:`\sqrt{\lambda_k}\, v_k` at points ``(n, 2)``, as ``(n, n_modes)``."""
         first, second = self.along(points[:, 0]), self.along(points[:, 1])
-        return np.asarray(np.sqrt(self.eigenvalues) * first[:, self.pairs[:, 0]] * second[:, self.pairs[:, 1]])
+        return np.asarray(
+            np.sqrt(self.eigenvalues) * first[:, self.pairs[:, 0]] * second[:, self.pairs[:, 1]]
+        )
 
     def on_grid(self, x1: np.ndarray, x2: np.ndarray) -> GridField:
         """Prepare to evaluate fields on the grid of all ``(x1[i], x2[j])``."""
@@ -71,10 +74,10 @@ class KarhunenLoeve:
 
 @dataclass(frozen=True, eq=False)
 class GridField:
-    r"""The linear map :math:`\theta \mapsto \sum_k \theta_k \sqrt{\lambda_k}\, v_k` onto a grid, and its transpose.
+    r"""The map from weights :math:`\theta` to :math:`\sum_k \theta_k \sqrt{\lambda_k}\, v_k` on a grid.
 
-    Both go through the p x p table of one-dimensional modes (p is 6 for 20 modes): two small products, rather than
-    one with a tall matrix that has a row for every grid point.
+    It and its transpose go through the p x p table of one-dimensional modes (p is 5 for 20 modes): two
+    small products, rather than one with a tall matrix that has a row for every grid point.
     """
 
     _first: np.ndarray  # (len(x1), p)
@@ -103,8 +106,9 @@ class GridField:
 def karhunen_loeve(n_modes: int = 20, *, variance: float = 1.0, length: float = 0.2) -> KarhunenLoeve:
     r"""Find the leading modes of the field with kernel :math:`\sigma^2 \exp(-|x - x'|^2 / 2 l^2)`.
 
-    Modes come by decreasing eigenvalue; of a degenerate pair :math:`v_a(x_1) v_b(x_2)`, :math:`v_b(x_1) v_a(x_2)`,
-    the one with the smaller index along x1 is first. Every one-dimensional mode is positive at 0.
+    Modes come by decreasing eigenvalue; of a degenerate pair :math:`v_a(x_1) v_b(x_2)`, :math:`v_b(x_1)
+    v_a(x_2)`, the one with the smaller index along x1 is first. Every one-dimensional mode is positive at
+    0.
 
     Parameters
     ----------
@@ -121,7 +125,11 @@ def karhunen_loeve(n_modes: int = 20, *, variance: float = 1.0, length: float = 
     >>> float(modes.eigenvalues.sum().round(3))  # of the variance, 1
     0.458
     """
-    if isinstance(n_modes, bool) or not isinstance(n_modes, (int, np.integer)) or not 1 <= n_modes <= MAX_MODES:
+    if (
+        isinstance(n_modes, bool)
+        or not isinstance(n_modes, (int, np.integer))
+        or not 1 <= n_modes <= MAX_MODES
+    ):
         raise InputError(f"n_modes must be a whole number from 1 to {MAX_MODES}, got {n_modes!r}")
     nodes, weights = np.polynomial.legendre.leggauss(_N_NODES)
     nodes, weights = 0.5 * (nodes + 1.0), 0.5 * weights

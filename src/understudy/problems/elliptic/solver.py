@@ -1,14 +1,15 @@
-r"""The elliptic equation solved with bilinear elements: assembly by slices, and one factorisation for many solves.
+r"""The elliptic equation solved with bilinear elements: one factorisation for many solves.
 
 .. math::
     \nabla \cdot (c \nabla u) = 0, \qquad u|_{x_2=0} = x_1, \quad u|_{x_2=1} = 1 - x_1, \quad
     \partial_1 u|_{x_1=0} = \partial_1 u|_{x_1=1} = 0.
 
-The unknowns are the nodes with 0 < x2 < 1, numbered along x2 first, which makes the half-bandwidth n. A stiffness
-matrix on a uniform grid is a stencil, five numbers a node, and `Stencil.assemble` finds them all from the
-diffusivity with whole-array sums (see `grid` for the notation). Up to n = 64 the matrix is factorised by LAPACK's
-banded Cholesky; beyond, by SuperLU, which needs less work and memory, and whose kernels are too small to be spread
-over threads (LAPACK's blocked band code is, and is then at the mercy of a busy machine).
+The unknowns are the nodes with 0 < x2 < 1, numbered along x2 first, which makes the half-bandwidth n. A
+stiffness matrix on a uniform grid is a stencil, five numbers a node. `Stencil.assemble` finds the entries
+of all element matrices with one product, and adds them up as whole arrays: there is no index table to set
+up. Up to n = 64 the matrix is factorised by LAPACK's banded Cholesky; beyond, by SuperLU, which needs less
+work and memory, and whose kernels are too small to be spread over threads (LAPACK's blocked band code is,
+and is then at the mercy of a busy machine).
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 from scipy.linalg.lapack import dpbtrf, dpbtrs
 from scipy.sparse import csc_array
 from scipy.sparse.linalg import splu
 
-from understudy.problems.elliptic.grid import FAR, NEAR, gauss_coordinates, pair_sums
+from understudy.problems.elliptic.grid import FAR, NEAR, gauss_coordinates
 
 MAX_BANDED = 64
 
@@ -30,6 +32,28 @@ BackSolve = Callable[[np.ndarray], np.ndarray]  # right-hand sides (k, unknowns)
 
 class SolveError(ArithmeticError):
     """The stiffness matrix is not positive definite to rounding, or not finite."""
+
+
+def _element_table() -> np.ndarray:
+    """Return the ``(9, 4)`` entries of an element's stiffness matrix, by its Gauss points (x2 fastest).
+
+    The entries: the four nodes with themselves (x2 fastest), the pairs along x1 at the lower and upper
+    side, the pairs along x2 at the left and right side, and either diagonal.
+    """
+    # A node's slope along x1 is plus or minus half its shape function along x2, and the other way round.
+    shapes = 0.5 * np.array([[FAR, NEAR], [NEAR, FAR]])  # left or right shape function, at either Gauss point
+    low_1, high_1, mixed_1 = ((shapes[a] * shapes[b])[:, None] for a, b in ((0, 0), (1, 1), (0, 1)))
+    low_2, high_2, mixed_2 = ((shapes[a] * shapes[b])[None, :] for a, b in ((0, 0), (1, 1), (0, 1)))
+    entries = (
+        *(low_2 + low_1, high_2 + low_1, low_2 + high_1, high_2 + high_1),
+        *(mixed_1 - low_2, mixed_1 - high_2),
+        *(mixed_2 - low_1, mixed_2 - high_1),
+        -(mixed_1 + mixed_2),
+    )
+    return np.stack(entries).reshape(9, 4)
+
+
+_ELEMENT = _element_table()
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,25 +66,21 @@ class Stencil:
     diagonal: np.ndarray  # (n, n): (i, j) with (i+1, j+1), and as much (i+1, j) with (i, j+1)
 
     @classmethod
-    def assemble(cls, weights: np.ndarray) -> Stencil:
-        """Sum the element matrices of weights ``(2n, 2n)``, a quarter of the diffusivity."""
-        n = len(weights) // 2
-        first, second = pair_sums(weights)
-        # Within an element, products of shape functions along x2 weigh the slopes along x1, and vice versa.
-        low_2, high_2, mixed_2 = _shape_products(first[:, 0::2], first[:, 1::2])
-        low_1, high_1, mixed_1 = _shape_products(second[0::2, :], second[1::2, :])
-        centre, along_1, along_2 = np.zeros((n + 1, n + 1)), np.empty((n, n + 1)), np.empty((n + 1, n))
-        centre[:-1, :-1] = low_2 + low_1
-        centre[1:, :-1] += low_2 + high_1
-        centre[:-1, 1:] += high_2 + low_1
-        centre[1:, 1:] += high_2 + high_1
-        along_1[:, :-1] = mixed_1 - low_2
-        along_1[:, -1] = 0.0
-        along_1[:, 1:] += mixed_1 - high_2
-        along_2[:-1, :] = mixed_2 - low_1
-        along_2[-1, :] = 0.0
-        along_2[1:, :] += mixed_2 - high_1
-        return cls(centre, along_1, along_2, -(mixed_1 + mixed_2))
+    def assemble(cls, diffusivity: np.ndarray) -> Stencil:
+        """Sum the element matrices of a diffusivity ``(2n, 2n)``."""
+        n = len(diffusivity) // 2
+        by_point = diffusivity.reshape(n, 2, n, 2).transpose(1, 3, 0, 2).reshape(4, n * n)
+        entries = (_ELEMENT @ by_point).reshape(9, n, n)
+        centre, along_1, along_2 = np.zeros((n + 1, n + 1)), np.zeros((n, n + 1)), np.zeros((n + 1, n))
+        centre[:-1, :-1] += entries[0]
+        centre[:-1, 1:] += entries[1]
+        centre[1:, :-1] += entries[2]
+        centre[1:, 1:] += entries[3]
+        along_1[:, :-1] += entries[4]
+        along_1[:, 1:] += entries[5]
+        along_2[:-1, :] += entries[6]
+        along_2[1:, :] += entries[7]
+        return cls(centre, along_1, along_2, entries[8])
 
     def boundary_loads(self, bottom: np.ndarray, top: np.ndarray) -> np.ndarray:
         """Return minus the product with given values at x2 = 0 and 1, at the unknowns ``(n+1, n-1)``."""
@@ -110,13 +130,13 @@ class Solution:
 
     Attributes
     ----------
-    weights : ndarray of shape (2n, 2n)
-        A quarter of the diffusivity at the Gauss points.
+    diffusivity : ndarray of shape (2n, 2n)
+        c at the Gauss points.
     pressure : ndarray of shape (n+1, n+1)
         u at the nodes.
     """
 
-    weights: np.ndarray
+    diffusivity: np.ndarray
     pressure: np.ndarray
     _back_solve: BackSolve
 
@@ -149,21 +169,23 @@ class EllipticSolver:
         self.nodes = np.linspace(0.0, 1.0, n + 1)
         self.gauss = gauss_coordinates(n)
 
+    @property
+    def factor_bytes(self) -> int:
+        """Roughly the memory that one factorisation takes."""
+        entries = (
+            self.n if self.n <= MAX_BANDED else 12 * np.log2(self.n)
+        )  # a column, both triangles if sparse
+        return int(8 * self.n**2 * entries)
+
     def solve(self, diffusivity: np.ndarray) -> Solution:
         """Return the pressure for a diffusivity given at the Gauss points, ``(2n, 2n)``."""
-        weights = 0.25 * diffusivity
-        stencil = Stencil.assemble(weights)
+        stencil = Stencil.assemble(diffusivity)
         back_solve = _banded(stencil) if self.n <= MAX_BANDED else _sparse(stencil)
         pressure = np.empty((self.n + 1, self.n + 1))
         pressure[:, 0], pressure[:, -1] = self.nodes, 1.0 - self.nodes
         loads = stencil.boundary_loads(pressure[:, 0], pressure[:, -1])
         pressure[:, 1:-1] = back_solve(loads.reshape(1, -1)).reshape(loads.shape)
-        return Solution(weights, pressure, back_solve)
-
-
-def _shape_products(near: np.ndarray, far: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Integrate squares and product of the two shape functions along one side of each element."""
-    return FAR**2 * near + NEAR**2 * far, NEAR**2 * near + FAR**2 * far, (NEAR * FAR) * (near + far)
+        return Solution(diffusivity, pressure, back_solve)
 
 
 def _banded(stencil: Stencil) -> BackSolve:
@@ -172,9 +194,27 @@ def _banded(stencil: Stencil) -> BackSolve:
         raise SolveError("the stiffness matrix is not positive definite to rounding")
 
     def back_solve(loads: np.ndarray) -> np.ndarray:
-        return np.asarray(dpbtrs(factor, loads.T, lower=1)[0].T)
+        if len(loads) == 1:
+            return np.asarray(dpbtrs(factor, loads.T, lower=1)[0].T)
+        return np.asarray(dpbtrs(_upper_band(factor), loads.T, lower=0)[0].T)
 
     return back_solve
+
+
+def _upper_band(lower: np.ndarray) -> np.ndarray:
+    """Return the transpose of a lower band, in upper band storage.
+
+    OpenBLAS takes twice as long for triangular solves with the lower one at n = 30; turning it over is
+    worth while for more than one right-hand side. The factorisation itself is faster on the lower one.
+    """
+    width, size = lower.shape
+    # Entry (k, j), k below the diagonal of column j, becomes entry (width-1-k, j+k); the last ones fall off
+    # the end.
+    upper = np.zeros((size + width, width))
+    as_strided(
+        upper.ravel()[width - 1 :], (size, width), (width * upper.itemsize, (width - 1) * upper.itemsize)
+    )[:] = lower.T
+    return upper[:size].T
 
 
 def _sparse(stencil: Stencil) -> BackSolve:

@@ -1,0 +1,53 @@
+"""Names of the command line."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+import understudy.problems
+from understudy.errors import InputError
+from understudy.problems import registry
+
+NEEDS_DATA = {entry.name for entry in registry.listing() if entry.needs_data}
+
+
+@pytest.mark.parametrize("name", sorted(set(registry.NAMES) - NEEDS_DATA))
+def test_every_name_makes_its_problem(name, monkeypatch):
+    monkeypatch.delenv("UNDERSTUDY_DATA", raising=False)
+    check(name)
+
+
+@pytest.mark.skipif(
+    not os.environ.get("UNDERSTUDY_DATA"), reason="UNDERSTUDY_DATA does not name a folder with the data files"
+)
+@pytest.mark.parametrize("name", sorted(NEEDS_DATA))
+def test_every_name_makes_its_problem_from_data(name):
+    check(name)
+
+
+def check(name: str) -> None:
+    entry = next(entry for entry in registry.listing() if entry.name == name)
+    problem = registry.get(name)
+    assert problem.name == name
+    assert problem.target.dim == entry.dim
+    assert problem.target.has_gradient
+    assert problem.description
+
+
+def test_only_data_problems_are_marked_so():
+    assert NEEDS_DATA == {"logistic-bank", "logistic-a9a"}
+
+
+def test_a_misspelt_name_is_answered_with_the_close_and_the_known():
+    with pytest.raises(InputError, match=r"did you mean 'logistic-bank'\?.*gaussian, banana"):
+        registry.get("logistic-bnk")
+    with pytest.raises(InputError, match=r"'qqq'; the known ones are gaussian"):
+        registry.get("qqq")
+
+
+def test_every_maker_is_public():
+    for entry in registry.listing():
+        function = entry.maker.split(":")[1]
+        assert function in understudy.problems.__all__

@@ -1,0 +1,83 @@
+import re
+
+import numpy as np
+import pytest
+
+from understudy.results import Cost, Record, warnings_for
+
+
+def normal(*shape: int) -> np.ndarray:
+    return np.random.default_rng(1).normal(size=shape)
+
+
+def shifted() -> np.ndarray:
+    values = normal(4, 500, 2)
+    values[0, :, 1] += 5
+    return values
+
+
+def still() -> np.ndarray:
+    values = normal(4, 500, 2)
+    values[:, :, 0] = 1.0
+    return values
+
+
+def test_a_healthy_run_has_no_warnings(make_run):
+    assert warnings_for(make_run()) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"values": shifted()}, r"R-hat is above 1.01 for x\[1\], at worst .*draws="),
+        (
+            {"values": normal(4, 40, 2)},
+            r"fewer than 100 effective draws per chain for 2 of 2 parameters .*draws=",
+        ),
+        ({"values": still()}, r"x\[0\] never changed; .*init="),
+        ({"values": normal(1, 500, 2)}, r"one chain .*chains=4"),
+        ({"values": normal(4, 3, 2)}, r"too few draws to judge: 3 of each chain"),
+        ({"complete": False}, r"interrupted, with fewer draws than asked for: 500"),
+        ({"complete": False, "draws": 0}, r"interrupted during warm-up: there are no draws yet"),
+        ({"exact": False}, r"still learning .* freezes"),
+        (
+            {"stats": {"diverging": np.eye(4, 500, dtype=bool)}},
+            r"4 of 2000 trajectories diverged: .*step_size=",
+        ),
+        (
+            {"stats": {"acceptance_rate": np.full((4, 500), 0.3)}},
+            r"acceptance is 0.30, below 0.5; .*step_size=",
+        ),
+        (
+            {"stats": {"unsolved": np.arange(2000).reshape(4, 500) % 10 == 0}},
+            r"10% of proposals .* not solved",
+        ),
+    ],
+)
+def test_each_trouble_has_one_warning_with_a_remedy(make_run, change, said):
+    found = warnings_for(make_run(**change))
+    assert len([each for each in found if re.search(said, each)]) == 1, found
+
+
+def test_troubles_are_told_apart(make_run):
+    run = make_run(complete=False, exact=False, stats={"diverging": np.ones((4, 500), bool)})
+    assert len(warnings_for(run)) == 3
+
+
+def test_a_single_stuck_chain_is_named(make_run):
+    rate = np.full((4, 500), 0.8)
+    rate[2] = 0.0
+    assert "acceptance is 0.00 in chain 2" in warnings_for(make_run(stats={"acceptance_rate": rate}))[0]
+
+
+def test_failures_that_became_rejections_are_counted_in_both_phases(make_run):
+    run = make_run()
+    failed = Record(run.draws, run.posterior.stats, Cost(n_failures=2))
+    warmup = Record(run.warmup.draws, run.warmup.stats, Cost(n_failures=1))
+    found = warnings_for(type(run)("x", failed, warmup))
+    assert "failed at 3 positions" in found[0]
+
+
+def test_a_run_without_statistics_can_be_judged(make_run):
+    run = make_run()
+    assert warnings_for(type(run)("x", Record(run.draws, {}, Cost()), Record(run.draws, {}, Cost()))) == []

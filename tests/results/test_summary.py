@@ -1,0 +1,131 @@
+import io
+import json
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from understudy.results.tables import parameters
+
+
+def lines(run, **options):
+    return str(run.summary(**options)).splitlines()
+
+
+def row(summary, name):
+    return next(line.split() for line in str(summary).splitlines() if line.startswith(name))
+
+
+def test_the_table_shows_what_the_rows_hold(make_run):
+    summary = make_run(dim=2, names=("alpha", "beta")).summary()
+    shown, held = row(summary, "beta"), summary.rows[1]
+    assert shown[0] == held["parameter"]
+    numbers = dict(
+        zip(
+            ("mean", "sd", "q5", "q50", "q95", "mcse", "ess_bulk", "ess_tail", "rhat"), shown[1:], strict=True
+        )
+    )
+    for key, text in numbers.items():
+        decimals = len(text.partition(".")[2])
+        assert float(text) == pytest.approx(held[key], abs=0.5001 * 10.0**-decimals)
+
+
+def test_the_cost_block_keeps_warmup_and_draws_apart(make_run):
+    summary = make_run().summary()
+    assert row(summary, "exact gradients")[2:] == ["1,000", "6,000", "7,000"]
+    assert row(summary, "seconds in the model")[4:] == ["0.50", "3.00", "3.50"]
+    assert row(summary, "seconds in the sampler")[4:] == ["0.50", "1.00", "1.50"]
+    assert "divergences" not in str(summary)
+    assert "metric evaluations" not in str(summary)
+
+
+def test_efficiency_counts_every_exact_evaluation(make_run):
+    summary = make_run().summary()
+    worst = min(each["ess_bulk"] for each in summary.rows)
+    assert summary.efficiency["bulk"] == pytest.approx(worst / 7014)
+    assert "effective draws per exact evaluation, warm-up included" in str(summary)
+
+
+def test_many_parameters_show_the_worst_and_count_the_rest(make_run):
+    values = np.random.default_rng(1).normal(size=(4, 200, 40))
+    values[:, :, 33] = np.repeat(values[:, ::20, 33], 20, axis=1)
+    run = make_run(values=values)
+    few, every = lines(run), lines(run, all=True)
+    assert sum(line.startswith("x[") for line in few) == 24
+    assert next(line for line in few if line.startswith("x[")).startswith("x[33]")
+    assert any("and 16 more" in line for line in few)
+    assert sum(line.startswith("x[") for line in every) == 40
+    assert len(run.summary().rows) == 40
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"draws": 0, "complete": False},
+        {"draws": 3},
+        {"chains": 1, "draws": 1, "tune": 0},
+        {"values": np.ones((2, 50, 2))},
+        {"values": np.full((4, 50, 2), 1e12) + np.random.default_rng(1).normal(size=(4, 50, 2))},
+        {"values": 1e-12 * np.random.default_rng(1).normal(size=(4, 50, 2))},
+    ],
+)
+def test_odd_runs_can_be_summarised(make_run, change):
+    summary = make_run(**change).summary()
+    text = str(summary)
+    assert "nan" not in text
+    assert max(map(len, text.splitlines())) <= 100
+    json.dumps(summary.to_dict(), allow_nan=False)
+
+
+def test_unknown_rhat_of_one_chain_is_a_dash(make_run):
+    summary = make_run(chains=1).summary()
+    assert row(summary, "x[0]")[-1] == "-"
+    assert summary.to_dict()["parameters"][0]["rhat"] is None
+
+
+def test_to_dict_is_plain_json(make_run):
+    found = (
+        make_run(settings={"method": "hmc", "step_size": np.float64(0.5), "scales": np.ones(2)})
+        .summary()
+        .to_dict()
+    )
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    assert found["settings"] == {"method": "hmc", "step_size": 0.5, "scales": [1.0, 1.0]}
+    assert found["cost"]["total"]["n_exact"] == 7014
+    assert found["seed"] == 7
+
+
+@pytest.mark.parametrize("name", ["x", "a_rather_long_name_of_a_parameter_that_somebody_chose"])
+def test_it_fits_a_terminal_of_80_columns(make_run, name):
+    stream = io.StringIO()
+    values = np.random.default_rng(1).normal(-300.0, 100.0, size=(4, 1000, 3))
+    summary = make_run(values=values, names=name).summary()
+    Console(file=stream, width=80).print(summary)
+    printed = stream.getvalue()
+    assert max(map(len, printed.splitlines())) <= 80
+    assert f"{summary.rows[0]['ess_tail']:.0f}" in printed  # names give way, numbers do not
+    assert f"{summary.rows[0]['rhat']:.3f}" in printed
+
+
+def test_digits_follow_the_spread():
+    base = {
+        "mcse": 0.01,
+        "ess_bulk": 100.0,
+        "ess_tail": 100.0,
+        "rhat": 1.0,
+        "q5": 0.0,
+        "q50": 0.0,
+        "q95": 0.0,
+    }
+    rows = [
+        {"parameter": "a", "mean": 1.23456789, "sd": 0.00123, **base},
+        {"parameter": "b", "mean": 1234.56, "sd": 123.0, **base},
+    ]
+    stream = io.StringIO()
+    Console(file=stream, width=100).print(parameters(rows))
+    assert "1.23457" in stream.getvalue()
+    assert " 1235 " in stream.getvalue()
+
+
+def test_brackets_in_names_are_not_markup(make_run):
+    assert row(make_run(dim=1, names=("rate[bold]",)).summary(), "rate")[0] == "rate[bold]"
