@@ -79,4 +79,6 @@ def test_far_away_there_is_no_mass_and_no_warning(problem):
 def test_they_can_be_sent_to_another_process(problem):
     x = np.ones((1, 2))
     copy = pickle.loads(pickle.dumps(problem.target))
-    assert copy.evaluate(x, gradient=False).log_density == problem.target.evaluate(x, gradient=False).log_density
+    assert (
+        copy.evaluate(x, gradient=False).log_density == problem.target.evaluate(x, gradient=False).log_density
+    )

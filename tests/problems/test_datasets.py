@@ -77,7 +77,9 @@ def test_a_changed_file_in_the_folder_is_refused(folder, downloads):
 
 
 @pytest.mark.parametrize("set_folder", [True, False])
-def test_what_is_not_in_the_folder_is_downloaded_with_its_checksum(folder, downloads, monkeypatch, set_folder):
+def test_what_is_not_in_the_folder_is_downloaded_with_its_checksum(
+    folder, downloads, monkeypatch, set_folder
+):
     if not set_folder:
         monkeypatch.delenv("UNDERSTUDY_DATA")
     assert fetch("tiny").read_bytes() == CONTENTS
@@ -95,7 +97,14 @@ def test_a_failed_download_says_where_it_looked_and_what_to_do(folder, downloads
     downloads.answer = error
     with pytest.raises(DataError) as caught:
         fetch("tiny")
-    for part in ("tiny", str(folder), str(downloads.cache), says, "https://example.org/tiny", "UNDERSTUDY_DATA"):
+    for part in (
+        "tiny",
+        str(folder),
+        str(downloads.cache),
+        says,
+        "https://example.org/tiny",
+        "UNDERSTUDY_DATA",
+    ):
         assert part in str(caught.value)
 
 

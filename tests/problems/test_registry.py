@@ -37,7 +37,7 @@ def check(name: str) -> None:
 
 
 def test_only_data_problems_are_marked_so():
-    assert NEEDS_DATA == {"logistic-bank", "logistic-a9a"}
+    assert {"logistic-bank", "logistic-a9a"} == NEEDS_DATA
 
 
 def test_a_misspelt_name_is_answered_with_the_close_and_the_known():

@@ -68,7 +68,11 @@ class RiemannianPoint:
 def velocity(local: LocalMetric, momentum: np.ndarray) -> np.ndarray:
     """Return :math:`G^{-1} p` of each row; NaN where the metric is not positive definite."""
     usable = np.isfinite(local.cholesky).all(axis=(1, 2))
-    safe = local.matrix if usable.all() else np.where(usable[:, None, None], local.matrix, np.eye(momentum.shape[1]))
+    safe = (
+        local.matrix
+        if usable.all()
+        else np.where(usable[:, None, None], local.matrix, np.eye(momentum.shape[1]))
+    )
     return np.where(usable[:, None], np.linalg.solve(safe, momentum[:, :, None])[:, :, 0], np.nan)
 
 
@@ -97,7 +101,9 @@ def generalized_leapfrog(
         moving = point.complete & (n_steps > step)
         if not moving.any():
             break
-        point, evaluated, n_calls = _step(force, metric, point, np.where(moving, step_size, 0.0), moving, solver)
+        point, evaluated, n_calls = _step(
+            force, metric, point, np.where(moving, step_size, 0.0), moving, solver
+        )
         n_metrics += np.where(moving, n_calls, 0)
         n_taken += evaluated
     return point, n_taken, n_metrics

@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
+from understudy.checks import require_covariance, require_positive
 from understudy.errors import InputError
 
 
@@ -111,12 +112,12 @@ class DiagonalMetric:
     variance: ArrayLike
 
     def __post_init__(self) -> None:
-        variance = np.array(self.variance, dtype=float)
-        if variance.ndim != 1 or not (np.isfinite(variance) & (variance > 0)).all():
+        if np.ndim(self.variance) != 1:
             raise InputError(
-                f"variance must be a one-dimensional array of positive numbers, got {variance.tolist()}; "
-                "give the posterior variance of each parameter"
+                f"variance must be a one-dimensional array, got {np.ndim(self.variance)} dimensions; "
+                "give one entry for each parameter"
             )
+        variance = require_positive(self.variance, "variance", np.shape(self.variance))
         object.__setattr__(self, "variance", variance)
 
     def momentum(self, normals: np.ndarray) -> np.ndarray:
@@ -150,24 +151,16 @@ class DenseMetric:
     covariance: ArrayLike
 
     def __post_init__(self) -> None:
-        covariance = np.array(self.covariance, dtype=float)
-        if covariance.ndim != 2 or covariance.shape[0] != covariance.shape[1]:
-            raise InputError(f"covariance must be a square matrix, got shape {covariance.shape}")
-        try:
-            factor = np.linalg.cholesky(covariance)
-        except np.linalg.LinAlgError as error:
-            raise InputError(
-                "covariance must be symmetric and positive definite, got a matrix that is not; "
-                "estimate it from more draws, or add a small multiple of the identity"
-            ) from error
+        covariance, factor = require_covariance(self.covariance)
         object.__setattr__(self, "covariance", covariance)
         # With covariance = C C', momenta C'^-1 z have covariance (C C')^-1, the mass matrix.
         inverse = solve_triangular(factor, np.eye(len(factor)), lower=True)
-        object.__setattr__(self, "_momentum_factor", inverse)
+        object.__setattr__(self, "_momentum_factor", inverse.T)
+        object.__setattr__(self, "_mass_matrix", inverse.T @ inverse)
 
     def momentum(self, normals: np.ndarray) -> np.ndarray:
         """Turn standard normals into momenta whose covariance is the inverse of `covariance`."""
-        return times_rows(self._momentum_factor.T, normals)  # type: ignore[attr-defined]
+        return times_rows(self._momentum_factor, normals)  # type: ignore[attr-defined]
 
     def velocity(self, momentum: np.ndarray) -> np.ndarray:
         """Return `covariance` times momentum."""
@@ -175,8 +168,7 @@ class DenseMetric:
 
     def mass_times(self, vector: np.ndarray) -> np.ndarray:
         """Return the inverse of `covariance` times the vector."""
-        factor = self._momentum_factor  # type: ignore[attr-defined]
-        return times_rows(factor.T @ factor, vector)
+        return times_rows(self._mass_matrix, vector)  # type: ignore[attr-defined]
 
 
 def kinetic_energy(metric: EuclideanMetric, momentum: np.ndarray) -> np.ndarray:
@@ -196,6 +188,11 @@ def times_rows(matrix: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 def batched_cholesky(matrix: np.ndarray) -> np.ndarray:
     """Return lower Cholesky factors ``(n, d, d)``, NaN for matrices that are not positive definite."""
+    finite = np.isfinite(matrix).all(axis=(1, 2))
+    if not finite.all():
+        factors = np.full_like(matrix, np.nan)
+        factors[finite] = batched_cholesky(matrix[finite])
+        return factors
     try:
         return np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError:

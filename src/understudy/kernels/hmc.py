@@ -61,7 +61,12 @@ class HMC(Lengths):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.metric, EuclideanMetric) and self.metric not in (None, "unit", "diagonal", "dense"):
+        if not isinstance(self.metric, EuclideanMetric) and self.metric not in (
+            None,
+            "unit",
+            "diagonal",
+            "dense",
+        ):
             raise InputError(
                 f"metric must be 'unit', 'diagonal', 'dense' or a metric object, got {self.metric!r}; "
                 "a metric that depends on the position goes with RMHMC"
@@ -73,7 +78,9 @@ class HMC(Lengths):
         """Move every chain by one trajectory and one exact decision."""
         metric = self.metric
         if not isinstance(metric, EuclideanMetric):
-            raise InputError("HMC has no metric to step with; give metric=UnitMetric(), or let sample() tune it")
+            raise InputError(
+                "HMC has no metric to step with; give metric=UnitMetric(), or let sample() tune it"
+            )
         assert state.gradient is not None
         step_size, n_steps = self.draw(streams)
         momentum = metric.momentum(streams.normals(state.position.shape[1]))

@@ -8,6 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
+from understudy.checks import require_positive
 from understudy.errors import InputError
 from understudy.kernels.streams import AnyStreams
 
@@ -40,9 +41,9 @@ class Lengths:
 
     def __post_init__(self) -> None:
         if self.step_size is not None:
-            _require_positive("step_size", self.step_size)
+            require_positive(self.step_size, "step_size", np.shape(self.step_size))
         if self.trajectory_length is not None:
-            _require_positive("trajectory_length", self.trajectory_length)
+            require_positive(self.trajectory_length, "trajectory_length", ())
         if self.n_steps is not None:
             _require_step_range(self.n_steps)
         if self.n_steps is not None and self.trajectory_length is not None:
@@ -75,12 +76,6 @@ class Lengths:
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some settings changed."""
         return replace(self, **changes)
-
-
-def _require_positive(name: str, value: Any) -> None:
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiu" or not (np.isfinite(array) & (array > 0)).all():
-        raise InputError(f"{name} must be positive and finite, got {value!r}")
 
 
 def _require_step_range(n_steps: Any) -> None:

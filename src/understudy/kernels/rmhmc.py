@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -46,13 +46,33 @@ class RMHMC(Lengths):
 
     Examples
     --------
-    >>> from understudy import Evaluator, State, Streams, problems
-    >>> problem = problems.banana()
+    A one-dimensional metric that grows away from the origin, G(q) = 1 + q^2:
+
+    >>> from dataclasses import dataclass
+    >>> from understudy import Evaluator, State, Streams, Target
+    >>> @dataclass
+    ... class Local:
+    ...     q: np.ndarray
+    ...     def __post_init__(self):
+    ...         self.matrix = 1.0 + self.q[:, :, None] ** 2
+    ...         self.cholesky = np.sqrt(self.matrix)
+    ...     def quadratic_contraction(self, velocity):
+    ...         return 2.0 * self.q * velocity**2
+    ...     def trace_contraction(self):
+    ...         return 2.0 * self.q / (1.0 + self.q**2)
+    >>> class Metric:
+    ...     def at(self, position):
+    ...         return Local(position)
+    >>> evaluator = Evaluator(Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=1))
+    >>> state = State.from_evaluation(evaluator.value_and_gradient(np.ones((4, 1))))
+    >>> state, info = RMHMC(0.5, 4, metric=Metric()).step(Streams(1, 4), state, evaluator)
+    >>> bool(info.unsolved.any())
+    False
     """
 
     metric: RiemannianMetric | None = None
     target_acceptance: float = 0.8
-    solver: ImplicitSolver = ImplicitSolver()
+    solver: ImplicitSolver = field(default_factory=ImplicitSolver)
 
     is_exact = True
 
@@ -73,7 +93,9 @@ class RMHMC(Lengths):
         local = self.metric.at(state.position)
         momentum = riemannian_momentum(local, streams.normals(state.position.shape[1]))
         usable = np.isfinite(momentum).all(axis=1)
-        start = RiemannianPoint(state.position, momentum, state.potential, state.gradient, local, usable, ~usable)
+        start = RiemannianPoint(
+            state.position, momentum, state.potential, state.gradient, local, usable, ~usable
+        )
         end, n_taken, n_metrics = generalized_leapfrog(
             exact_force(evaluator), self.metric, start, step_size, n_steps, self.solver
         )

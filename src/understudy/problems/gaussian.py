@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from understudy.checks import require_dim
 from understudy.problems.problem import Problem
 from understudy.targets import Target
-from understudy.targets.target import require_dim
 
 WIDE, NARROW = 1.0, 0.01
 

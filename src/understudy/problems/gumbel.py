@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 
+from understudy.checks import require_dim
 from understudy.dynamics.metrics import times_rows
 from understudy.problems.problem import Problem
 from understudy.targets import Target
-from understudy.targets.target import require_dim
 
 LINK = 0.8
 

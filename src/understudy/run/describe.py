@@ -24,8 +24,9 @@ def describe(kernel: Kernel) -> dict[str, Any]:
     ('HMC', 0.1, 'UnitMetric')
     """
     described: dict[str, Any] = {"method": type(kernel).__name__}
-    if is_dataclass(kernel):
-        described |= {each.name: _plain(getattr(kernel, each.name)) for each in fields(kernel)}
+    settings: Any = kernel
+    if is_dataclass(settings):
+        described |= {each.name: _plain(getattr(settings, each.name)) for each in fields(settings)}
     return described
 
 

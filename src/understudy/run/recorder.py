@@ -38,7 +38,9 @@ class Recorder:
     def __init__(self, n_chains: int, n_draws: int, evaluator: Evaluator) -> None:
         self._shape = (n_chains, n_draws)
         self._positions = np.empty((n_chains, n_draws, evaluator.target.dim))
-        self._stats = {name: np.empty(self._shape, dtype=kind) for name, kind in STATISTICS.items()}
+        self._stats: dict[str, np.ndarray] = {
+            name: np.empty(self._shape, dtype=kind) for name, kind in STATISTICS.items()
+        }
         self._evaluator = evaluator
         self._filled = 0
         self._closed: Record | None = None
@@ -74,7 +76,9 @@ class Recorder:
         if self._closed is None:
             transform = self._evaluator.target.transform
             positions = self._positions[:, : self._filled]
-            draws = transform.to_parameters(positions.reshape(-1, positions.shape[2])).reshape(positions.shape)
+            draws = transform.to_parameters(positions.reshape(-1, positions.shape[2])).reshape(
+                positions.shape
+            )
             stats = {name: values[:, : self._filled].copy() for name, values in self._stats.items()}
             self._closed = Record(draws.copy(), stats, self._cost(stats))
         return self._closed

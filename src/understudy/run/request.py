@@ -7,9 +7,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from understudy.checks import require_whole
 from understudy.errors import InputError
 from understudy.kernels import Kernel
 from understudy.targets import AnyTarget, ForwardTarget, Target
+from understudy.warmup import require_tuning_steps
 from understudy.warmup.start import read_init
 
 
@@ -27,18 +29,20 @@ def check_request(
         hint = "; pass problem.target" if hasattr(target, "target") else "; wrap your function in Target(...)"
         raise InputError(f"target must be a Target or ForwardTarget, got {type(target).__name__}{hint}")
     for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-            raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
+        require_whole(name, value, least)
     if isinstance(method, type) or not callable(getattr(method, "step", None)):
         got = f"the class {method.__name__}" if isinstance(method, type) else repr(method)
         raise InputError(f"method must be a kernel such as HMC() or RMHMC(metric=...), got {got}")
     if not getattr(method, "is_exact", False):
-        raise InputError(f"{type(method).__name__} does not declare itself exact; sample() takes exact kernels only")
+        raise InputError(
+            f"{type(method).__name__} does not declare itself exact; sample() takes exact kernels only"
+        )
     if not target.has_gradient:
         raise InputError(
             f"{type(method).__name__} needs the gradient of the log-density and the target has none; "
             "give Target(gradient=...) or ForwardTarget(vjp=...)"
         )
+    require_tuning_steps(method, tune)
     if init is not None:
         read_init(init, target, chains)
     return _seed(random_seed)
@@ -47,6 +51,4 @@ def check_request(
 def _seed(random_seed: Any) -> int:
     if random_seed is None:
         return int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> 1)
-    if isinstance(random_seed, bool) or not isinstance(random_seed, (int, np.integer)) or random_seed < 0:
-        raise InputError(f"random_seed must be a whole number of at least 0, or None, got {random_seed!r}")
-    return int(random_seed)
+    return require_whole("random_seed", random_seed, 0)

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
+from understudy.checks import require_covariance, require_dim, require_positive, require_real
 from understudy.errors import InputError
-from understudy.targets.checks import require_covariance, require_dim, require_positive, require_real
 
 
 @runtime_checkable

@@ -7,19 +7,11 @@ from typing import Any
 
 import numpy as np
 
+from understudy.checks import require_callable, require_dim, require_flag, require_names
 from understudy.errors import InputError, OutputError
-from understudy.targets.checks import (
-    checked_pair,
-    checked_real,
-    checked_rows,
-    checked_scalars,
-    require_callable,
-    require_dim,
-    require_flag,
-    require_names,
-)
 from understudy.targets.densities import Density, GaussianLikelihood
 from understudy.targets.raw import Raw
+from understudy.targets.returns import checked_pair, checked_real, checked_rows, checked_scalars
 from understudy.targets.transforms import Bounds, Transform
 
 _MAX_REDRAWS = 1000

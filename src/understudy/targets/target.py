@@ -11,17 +11,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from understudy.checks import require_callable, require_dim, require_flag, require_names
 from understudy.errors import InputError
-from understudy.targets.checks import (
-    checked_pair,
-    checked_rows,
-    checked_scalars,
-    require_callable,
-    require_dim,
-    require_flag,
-    require_names,
-)
 from understudy.targets.raw import Raw
+from understudy.targets.returns import checked_pair, checked_rows, checked_scalars
 from understudy.targets.transforms import Bounds, Transform
 
 

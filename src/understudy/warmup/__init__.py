@@ -3,7 +3,7 @@
 Nothing here runs while draws are kept; what it leaves behind is a frozen kernel.
 """
 
-from understudy.warmup.schedule import Warmup, warmup_for
+from understudy.warmup.schedule import Warmup, require_tuning_steps, warmup_for
 from understudy.warmup.start import find_start
 
-__all__ = ["Warmup", "find_start", "warmup_for"]
+__all__ = ["Warmup", "find_start", "require_tuning_steps", "warmup_for"]

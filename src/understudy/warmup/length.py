@@ -61,7 +61,9 @@ class TrajectoryLength:
             with np.errstate(over="ignore", invalid="ignore"):
                 change = _squared(metric, end - mean) - squared
                 of_squares = np.where(rate > 0, rate * change**2 / (2.0 * squared.var()), 0.0)
-                of_means = np.where(rate > 0, rate * _squared(metric, end - start) / (2.0 * squared.mean()), 0.0)
+                of_means = np.where(
+                    rate > 0, rate * _squared(metric, end - start) / (2.0 * squared.mean()), 0.0
+                )
             self.current = _best_time(time, of_means, of_squares, cost)
 
 
@@ -69,7 +71,10 @@ def _best_time(time: np.ndarray, of_means: np.ndarray, of_squares: np.ndarray, c
     """Return the time of lowest cost for an effective draw, within the range of those tried."""
     ranges = np.array_split(np.argsort(time), N_RANGES)
     centre = np.array([np.log(time[rows]).mean() for rows in ranges])
-    draws = [np.array([_effective(forgotten[rows].mean()) for rows in ranges]) for forgotten in (of_means, of_squares)]
+    draws = [
+        np.array([_effective(forgotten[rows].mean()) for rows in ranges])
+        for forgotten in (of_means, of_squares)
+    ]
     price = np.log([cost[rows].mean() for rows in ranges]) + np.log(1.0 / draws[0] + 1.0 / draws[1])
     curvature, slope, _ = np.polyfit(centre - centre.mean(), price, 2)
     if curvature <= 0:

@@ -48,14 +48,12 @@ class Warmup(Protocol):
         ...
 
 
-def warmup_for(
-    method: Kernel, n_steps: int, evaluator: Evaluator, streams: Streams, state: State
-) -> Warmup:
+def warmup_for(method: Kernel, n_steps: int, evaluator: Evaluator, streams: Streams, state: State) -> Warmup:
     """Return the warm-up that a method needs; it may spend a few gradients on a first step size."""
     if isinstance(method, HMC):
         return HMCWarmup(method, n_steps, evaluator, streams, state)
     if isinstance(method, RMHMC):
-        return RMHMCWarmup(method, n_steps)
+        return RMHMCWarmup(method)
     return NoWarmup(method)
 
 
@@ -76,16 +74,21 @@ class NoWarmup:
 class RMHMCWarmup:
     """Tune the step size of `RMHMC`, if it has none."""
 
-    def __init__(self, method: RMHMC, n_steps: int) -> None:
-        _require_steps(method.step_size is None, n_steps)
+    def __init__(self, method: RMHMC) -> None:
         length = QUARTER_TURN if method.n_steps is None and method.trajectory_length is None else None
         self._method = method if length is None else method.replace(trajectory_length=length)
-        self._tuner = DualAveraging(np.array(0.5), method.target_acceptance) if method.step_size is None else None
+        self._tuner = (
+            DualAveraging(np.array(0.5), method.target_acceptance) if method.step_size is None else None
+        )
 
     @property
     def kernel(self) -> RMHMC:
         """The method with its current step size."""
-        return self._method if self._tuner is None else self._method.replace(step_size=float(self._tuner.current))
+        return (
+            self._method
+            if self._tuner is None
+            else self._method.replace(step_size=float(self._tuner.current))
+        )
 
     def learn(self, before: State, state: State, info: Info) -> None:
         """Learn from the acceptance rate."""
@@ -94,7 +97,11 @@ class RMHMCWarmup:
 
     def freeze(self) -> RMHMC:
         """Return the method with its averaged step size."""
-        return self._method if self._tuner is None else self._method.replace(step_size=float(self._tuner.average))
+        return (
+            self._method
+            if self._tuner is None
+            else self._method.replace(step_size=float(self._tuner.average))
+        )
 
 
 class HMCWarmup:
@@ -107,11 +114,9 @@ class HMCWarmup:
         self._method, self._dim = method, dim
         self._shape = _metric_shape(method, dim)
         self._learns_length = method.n_steps is None and method.trajectory_length is None
-        learns_step = method.step_size is None
-        _require_steps(learns_step or self._learns_length or self._shape != "fixed", n_steps)
         self._metric = method.metric if isinstance(method.metric, EuclideanMetric) else UnitMetric()
         self._step: DualAveraging | None = None
-        if learns_step:
+        if method.step_size is None:
             first = first_step_size(evaluator, streams, state, self._metric, method.target_acceptance)
             self._step = DualAveraging(first, method.target_acceptance)
         self._length: TrajectoryLength | None = None
@@ -158,7 +163,7 @@ class HMCWarmup:
             else:
                 self._step = DualAveraging(self._step.average, self._step.target)
         if first and self._learns_length:
-            step = float(np.min(self.kernel.step_size))  # type: ignore[arg-type]
+            step = float(np.min(np.asarray(self.kernel.step_size)))
             self._length = TrajectoryLength(QUARTER_TURN if learnt else 0.5 * SETTLE * step)
         self._window = self._window[-1:]
 
@@ -182,8 +187,10 @@ class HMCWarmup:
         if step_size is not None:
             changes["step_size"] = step_size if step_size.ndim else float(step_size)
         if self._length is not None:
-            longest = MOST_STEPS * float(np.min(changes.get("step_size", self._method.step_size)))
-            changes["trajectory_length"] = min(self._length.current, longest)
+            smallest = self._method.step_size if step_size is None else step_size
+            changes["trajectory_length"] = min(
+                self._length.current, MOST_STEPS * float(np.min(np.asarray(smallest)))
+            )
         elif self._learns_length:
             changes["n_steps"] = SETTLE
         return self._method.replace(**changes)
@@ -195,7 +202,7 @@ def window_edges(n_steps: int) -> list[int]:
     Examples
     --------
     >>> window_edges(500)
-    [10, 25, 47, 80, 129, 202, 311, 450]
+    [10, 25, 47, 80, 130, 205, 450]
     """
     last = n_steps - min(50, max(10, n_steps // 10))
     edges, width = [SETTLE], 1.5 * SETTLE
@@ -216,7 +223,12 @@ def _metric_shape(method: HMC, dim: int) -> str:
     return method.metric
 
 
-def _require_steps(learns: bool, n_steps: int) -> None:
+def require_tuning_steps(method: Kernel, n_steps: int) -> None:
+    """Raise if a method that has something to learn is given too few steps to learn it."""
+    if isinstance(method, HMC):
+        learns = not method.is_set or method.metric in ("diagonal", "dense")
+    else:
+        learns = isinstance(method, RMHMC) and method.step_size is None
     if learns and n_steps < 2 * SETTLE:
         raise InputError(
             f"tune must be at least {2 * SETTLE} steps to learn the method's settings, got {n_steps}; "

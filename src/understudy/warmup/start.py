@@ -46,7 +46,7 @@ def find_start(evaluator: Evaluator, streams: Streams, init: ArrayLike | None) -
     target = evaluator.target
     if init is not None:
         state = State.from_evaluation(evaluator.value_and_gradient(read_init(init, target, streams.n_chains)))
-        _refuse_infinite(state, target, "init", "start where the log-density is finite")
+        _refuse_infinite(state, evaluator, "init", "start where the log-density is finite")
         return state
     position = np.stack([_draw(target, generator) for generator in streams.generators])
     state = State.from_evaluation(evaluator.value_and_gradient(position))
@@ -61,7 +61,7 @@ def find_start(evaluator: Evaluator, streams: Streams, init: ArrayLike | None) -
         state = state.accept(rows, _spread(found, lost, state))
     _refuse_infinite(
         state,
-        target,
+        evaluator,
         f"the last of {ATTEMPTS} random starts",
         "give init=, or bounds= for the parameters that have them",
     )
@@ -85,10 +85,11 @@ def _spread(found: State, rows: np.ndarray, state: State) -> State:
     return State(position, potential, gradient)
 
 
-def _refuse_infinite(state: State, target: AnyTarget, where: str, remedy: str) -> None:
+def _refuse_infinite(state: State, evaluator: Evaluator, where: str, remedy: str) -> None:
     lost = np.flatnonzero(~np.isfinite(state.potential))
     if lost.size:
         chain = int(lost[0])
-        parameters = target.transform.to_parameters(state.position[[chain]])[0]
+        parameters = evaluator.target.transform.to_parameters(state.position[[chain]])[0]
         point = np.array2string(parameters, precision=6, threshold=12, separator=", ")
-        raise StartError(f"the log-density of chain {chain} is -inf at {where}, {point}; {remedy}")
+        failed = f" (the target failed there: {evaluator.last_failure})" if evaluator.last_failure else ""
+        raise StartError(f"the log-density of chain {chain} is -inf at {where}, {point}{failed}; {remedy}")

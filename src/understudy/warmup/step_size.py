@@ -75,7 +75,7 @@ class DualAveraging:
 def first_step_size(
     evaluator: Evaluator, streams: Streams, state: State, metric: EuclideanMetric, target: float
 ) -> np.ndarray:
-    """Return for each chain the largest power of two whose single step is accepted with about `target` probability.
+    """Return for each chain the largest power of two whose single step is accepted often enough.
 
     Each trial is one exact gradient a chain, with the momentum drawn once.
     """

@@ -1,8 +1,4 @@
-"""What users give and what their functions return, held to account in one sentence each.
-
-`require_...` look at arguments and raise `InputError`; `checked_...` look at what a target's functions
-return, make it a new float64 array, and raise `OutputError`.
-"""
+"""What users give, held to account: each check returns what it was given in good form, or raises `InputError`."""
 
 from __future__ import annotations
 
@@ -12,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from understudy.errors import InputError, OutputError
+from understudy.errors import InputError
 
 
 def require_callable(name: str, value: object, *, optional: bool = False) -> None:
@@ -21,6 +17,13 @@ def require_callable(name: str, value: object, *, optional: bool = False) -> Non
         raise InputError(
             f"{name} must be a function, got {type(value).__name__}; give the function itself, not its result"
         )
+
+
+def require_whole(name: str, value: object, least: int) -> int:
+    """Return `value` if it is a whole number of at least `least`."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
+    return int(value)
 
 
 def require_flag(name: str, value: object) -> bool:
@@ -82,9 +85,9 @@ def require_real(value: Any, name: str) -> np.ndarray:
 def require_positive(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Return `value` broadcast to `shape`, insisting on finite numbers above zero."""
     array = require_real(value, name)
-    if not (array > 0).all():
+    if not array.size or not (array > 0).all():
         raise InputError(
-            f"{name} must be positive, got {_first(array, array <= 0)}; check its sign and units"
+            f"{name} must be positive, got {_first(array, array <= 0) if array.size else 'nothing'}; check its sign and units"
         )
     if array.ndim and array.shape != shape:
         raise InputError(
@@ -94,13 +97,14 @@ def require_positive(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarra
     return np.broadcast_to(array, shape)
 
 
-def require_covariance(value: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return a covariance ``(size, size)`` and its lower Cholesky factor."""
+def require_covariance(value: Any, size: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Return a covariance ``(size, size)``, of any size if None, and its lower Cholesky factor."""
     matrix = require_real(value, "covariance")
-    if matrix.shape != (size, size):
+    if matrix.ndim != 2 or matrix.shape != (size or len(matrix), size or len(matrix)):
+        expected = "be a square matrix" if size is None else f"have shape ({size}, {size}) to match the data"
         raise InputError(
-            f"covariance must have shape ({size}, {size}) to match the data, got {matrix.shape}; "
-            "give sd instead if the errors are independent"
+            f"covariance must {expected}, got shape {matrix.shape}; "
+            "if the components are independent, give their standard deviations or variances instead"
         )
     scale = np.sqrt(np.abs(np.diag(matrix)))
     if (np.abs(matrix - matrix.T) > 1e-8 * np.outer(scale, scale)).any():
@@ -112,60 +116,8 @@ def require_covariance(value: Any, size: int) -> tuple[np.ndarray, np.ndarray]:
     except np.linalg.LinAlgError as error:
         raise InputError(
             "covariance must be positive definite, got a matrix that is not; "
-            "add the measurement variance to its diagonal"
+            "add the measurement variance, or a small multiple of the identity, to its diagonal"
         ) from error
-
-
-def checked_pair(value: Any, what: str, expected: str) -> tuple[Any, Any]:
-    """Return the two things that a function must return together."""
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        got = f"{len(value)} things" if isinstance(value, (tuple, list)) else type(value).__name__
-        raise OutputError(f"{what} must return {expected}, got {got}; return the two as a tuple")
-    return value[0], value[1]
-
-
-def checked_scalars(value: Any, n: int, vectorized: bool, what: str) -> np.ndarray:
-    """Return `value` as new float64 of shape ``(n,)``, or say what is wrong."""
-    array = checked_real(value, what)
-    if array.size != n or (vectorized and array.shape != (n,)):
-        expected = f"shape ({n},), one number for each row" if vectorized else "a single number"
-        hint = (
-            "sum over the data inside the function" if array.size > n else "return one number for each point"
-        )
-        hint = "flatten it" if array.size == n and array.ndim else hint
-        raise OutputError(f"{what} must return {expected}, got shape {array.shape}; {hint}")
-    return array.reshape(n)
-
-
-def checked_rows(value: Any, n: int, width: int | None, vectorized: bool, what: str) -> np.ndarray:
-    """Return `value` as new float64 of shape ``(n, width)``, any width if None, or say what is wrong."""
-    array = checked_real(value, what)
-    rows = array if vectorized else array[None]
-    if rows.ndim != 2 or len(rows) != n or (width is not None and rows.shape[1] != width):
-        one = "m" if width is None else str(width)
-        expected = f"({n}, {one})" if vectorized else f"({one},)"
-        same_size = width is not None and array.size == n * width
-        hint = "reshape or transpose it" if same_size else "return one entry for each component"
-        raise OutputError(f"{what} must return shape {expected}, got {array.shape}; {hint}")
-    return rows
-
-
-def checked_real(value: Any, what: str) -> np.ndarray:
-    """Return `value` as a new float64 array, or say why it is not real numbers."""
-    try:
-        array = np.asarray(value)
-    except Exception as error:  # whatever an array library says when it cannot give its numbers away
-        raise OutputError(
-            f"{what} must return real numbers, got {type(value).__name__} that NumPy cannot read ({error}); "
-            "convert the result to a NumPy array"
-        ) from error
-    if array.dtype.kind not in "fiu" or np.ma.is_masked(value):
-        hint = "convert the result to float, without missing entries"
-        raise OutputError(
-            f"{what} must return real numbers, got {type(value).__name__} of dtype {array.dtype}; "
-            + ("is a return statement missing?" if value is None else hint)
-        )
-    return array.astype(float)
 
 
 def _first(array: np.ndarray, bad: np.ndarray) -> str:
