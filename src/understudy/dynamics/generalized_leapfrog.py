@@ -22,10 +22,11 @@ fraction of a standard deviation.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from understudy.checks import require_positive, require_whole
 from understudy.dynamics.leapfrog import Force
 from understudy.dynamics.metrics import LocalMetric, RiemannianMetric, times_rows
 
@@ -48,6 +49,11 @@ class ImplicitSolver:
     max_iterations: int = 40
     return_tolerance: float = 1e-6
 
+    def __post_init__(self) -> None:
+        require_positive(self.tolerance, "tolerance", ())
+        require_whole("max_iterations", self.max_iterations, 1)
+        require_positive(self.return_tolerance, "return_tolerance", ())
+
 
 @dataclass(frozen=True, eq=False)
 class RiemannianPoint:
@@ -64,23 +70,62 @@ class RiemannianPoint:
     complete: np.ndarray
     unsolved: np.ndarray
 
+    def take(self, rows: np.ndarray, local: LocalMetric) -> RiemannianPoint:
+        """Return some of the chains; `local` is the metric where they are."""
+        return RiemannianPoint(
+            self.position[rows],
+            self.momentum[rows],
+            self.potential[rows],
+            self.gradient[rows],
+            local,
+            self.complete[rows],
+            self.unsolved[rows],
+        )
+
+    def put(self, rows: np.ndarray, point: RiemannianPoint) -> RiemannianPoint:
+        """Return all chains, these rows moved to `point`; the metric is that of the moved rows."""
+        if rows.size == len(self.position):
+            return point
+        merged = {}
+        for name in ("position", "momentum", "potential", "gradient", "complete", "unsolved"):
+            merged[name] = getattr(self, name).copy()
+            merged[name][rows] = getattr(point, name)
+        return RiemannianPoint(local=point.local, **merged)
+
 
 def velocity(local: LocalMetric, momentum: np.ndarray) -> np.ndarray:
     """Return :math:`G^{-1} p` of each row; NaN where the metric is not positive definite."""
-    usable = np.isfinite(local.cholesky).all(axis=(1, 2))
-    safe = (
-        local.matrix
-        if usable.all()
-        else np.where(usable[:, None, None], local.matrix, np.eye(momentum.shape[1]))
-    )
-    return np.where(usable[:, None], np.linalg.solve(safe, momentum[:, :, None])[:, :, 0], np.nan)
+    pivots = np.diagonal(local.cholesky, axis1=1, axis2=2)
+    usable = np.isfinite(local.cholesky).all(axis=(1, 2)) & (pivots > 0).all(axis=1)
+    if not usable.all():
+        found = np.full_like(momentum, np.nan)
+        found[usable] = _solve(local.matrix[usable], momentum[usable])
+        return found
+    return _solve(local.matrix, momentum)
+
+
+def _solve(matrix: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Solve one system a row; NaN where the matrix is singular in floating point."""
+    try:
+        return np.asarray(np.linalg.solve(matrix, rows[:, :, None])[:, :, 0])
+    except np.linalg.LinAlgError:
+        if len(rows) == 1:
+            return np.full_like(rows, np.nan)
+        return np.concatenate([_solve(matrix[i : i + 1], rows[i : i + 1]) for i in range(len(rows))])
 
 
 def riemannian_energy(point: RiemannianPoint) -> np.ndarray:
-    r"""Return :math:`U + \frac12 \log\det G + \frac12 p^T G^{-1} p` of each row."""
-    log_det = 2.0 * np.log(np.diagonal(point.local.cholesky, axis1=1, axis2=2)).sum(axis=1)
-    kinetic = 0.5 * np.einsum("ij,ij->i", point.momentum, velocity(point.local, point.momentum))
-    return np.asarray(point.potential + 0.5 * log_det + kinetic)
+    r"""Return :math:`U + \frac12 \log\det G + \frac12 p^T G^{-1} p` of each row, NaN where it has no metric."""
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        log_det = 2.0 * np.log(np.diagonal(point.local.cholesky, axis1=1, axis2=2)).sum(axis=1)
+        kinetic = 0.5 * np.einsum("ij,ij->i", point.momentum, velocity(point.local, point.momentum))
+        return np.asarray(point.potential + 0.5 * log_det + kinetic)
+
+
+def riemannian_momentum(local: LocalMetric, normals: np.ndarray) -> np.ndarray:
+    """Turn standard normals into momenta of covariance G(q); not finite where there is no metric."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return times_rows(local.cholesky, normals)
 
 
 def generalized_leapfrog(
@@ -93,67 +138,72 @@ def generalized_leapfrog(
 ) -> tuple[RiemannianPoint, np.ndarray, np.ndarray]:
     """Follow each chain for its own number of steps of its own size.
 
+    Chains that have arrived, or were given up, are left alone: neither force nor metric is evaluated for them
+    again, until the metric is once more for all chains if they did not end together.
+
     Returns the end points, how many calls of the force each chain took, and how many of the metric.
     """
-    point, n_metrics = start, np.zeros(len(start.position), dtype=int)
-    n_taken = np.zeros(len(start.position), dtype=int)
-    for step in range(int(n_steps.max(initial=0))):
-        moving = point.complete & (n_steps > step)
-        if not moving.any():
-            break
-        point, evaluated, n_calls = _step(
-            force, metric, point, np.where(moving, step_size, 0.0), moving, solver
-        )
-        n_metrics += np.where(moving, n_calls, 0)
-        n_taken += evaluated
-    return point, n_taken, n_metrics
+    n = len(start.position)
+    n_taken, n_metrics = np.zeros(n, dtype=int), np.zeros(n, dtype=int)
+    end, rows, local = start, np.arange(n), start.local
+    with np.errstate(over="ignore", invalid="ignore"):
+        slope = start.gradient + 0.5 * local.trace_contraction()
+        for step in range(int(n_steps.max(initial=0))):
+            moving = np.flatnonzero(end.complete & (n_steps > step))
+            if not moving.size:
+                break
+            if moving.size < rows.size:
+                rows, local = moving, metric.at(end.position[moving])
+                n_metrics[rows] += 1
+            point, slope[rows], evaluated, n_calls = _step(
+                force, metric, end.take(rows, local), slope[rows], step_size[rows], solver
+            )
+            end, local = end.put(rows, point), point.local
+            n_taken[rows] += evaluated
+            n_metrics[rows] += n_calls
+        if rows.size < n:
+            local = metric.at(end.position)
+            n_metrics += 1
+    return replace(end, local=local), n_taken, n_metrics
 
 
 def _step(
     force: Force,
     metric: RiemannianMetric,
-    point: RiemannianPoint,
+    start: RiemannianPoint,
+    slope: np.ndarray,
     step_size: np.ndarray,
-    moving: np.ndarray,
     solver: ImplicitSolver,
-) -> tuple[RiemannianPoint, np.ndarray, int]:
-    """Make one step of the rows in `moving`, there and back. The others have step size 0 and stay.
+) -> tuple[RiemannianPoint, np.ndarray, np.ndarray, int]:
+    r"""Make one step of all rows, there and back; `slope` is :math:`\nabla\phi` at the start.
 
-    Returns the new point, which rows called the force, and the number of calls of the metric.
+    Returns the new point, the slope there, which rows called the force, and the number of calls of the metric.
     """
     half_step = 0.5 * step_size[:, None]
-    with np.errstate(over="ignore", invalid="ignore"):
-        start_slope = point.gradient + 0.5 * point.local.trace_contraction()
-        half, solved = _solve_momentum(point.local, point.momentum, half_step, start_slope, moving, solver)
-        position, local, n_there, there = _solve_position(
-            metric, point.local, point.position, half, half_step, moving & solved, solver
-        )
-        solved &= there
-        potential, gradient = point.potential.copy(), point.gradient.copy()
-        if solved.any():
-            potential[solved], gradient[solved] = force(position[solved])
-        slope = gradient + 0.5 * local.trace_contraction()
-        momentum = half - half_step * (slope - 0.5 * local.quadratic_contraction(velocity(local, half)))
-        finite = np.isfinite(potential) & np.isfinite(momentum).all(axis=1)
-        n_back, returned = _returns(
-            metric, point, position, local, momentum, half, half_step, slope, solved & finite, solver
-        )
-    complete = np.where(moving, solved & finite & returned, point.complete)
-    unsolved = point.unsolved | (moving & ~(solved & (returned | ~finite)))
-    keep = moving & complete
-    return (
-        RiemannianPoint(
-            position,
-            np.where(keep[:, None], momentum, point.momentum),
-            np.where(keep, potential, point.potential),
-            np.where(keep[:, None], gradient, point.gradient),
-            local,
-            complete,
-            unsolved,
-        ),
-        solved,
-        n_there + n_back,
+    everyone = np.ones(len(half_step), dtype=bool)
+    half, solved = _solve_momentum(start.local, start.momentum, half_step, slope, everyone, solver)
+    position, local, n_there, solved = _solve_position(
+        metric, start.local, start.position, half, half_step, solved, solver
     )
+    potential, gradient = start.potential.copy(), start.gradient.copy()
+    if solved.any():
+        potential[solved], gradient[solved] = force(position[solved])
+    slope = gradient + 0.5 * local.trace_contraction()
+    momentum = half - half_step * (slope - 0.5 * local.quadratic_contraction(velocity(local, half)))
+    finite = solved & np.isfinite(potential) & np.isfinite(momentum).all(axis=1)
+    n_back, returned = _returns(
+        metric, start, position, local, momentum, half, half_step, slope, finite, solver
+    )
+    end = RiemannianPoint(
+        position,
+        np.where(solved[:, None], momentum, start.momentum),
+        potential,
+        gradient,
+        local,
+        complete=returned,
+        unsolved=~solved | (finite & ~returned),
+    )
+    return end, slope, solved, n_there + n_back
 
 
 def _returns(
@@ -264,8 +314,3 @@ def _vector_norm(local: LocalMetric, delta: np.ndarray) -> np.ndarray:
 def _covector_norm(local: LocalMetric, delta: np.ndarray) -> np.ndarray:
     """Length of differences of momentum, in standard deviations."""
     return np.sqrt(np.einsum("ij,ij->i", delta, velocity(local, delta)))
-
-
-def riemannian_momentum(local: LocalMetric, normals: np.ndarray) -> np.ndarray:
-    """Turn standard normals into momenta of covariance G(q)."""
-    return times_rows(local.cholesky, normals)
