@@ -72,25 +72,17 @@ class RiemannianPoint:
 
     def take(self, rows: np.ndarray, local: LocalMetric) -> RiemannianPoint:
         """Return some of the chains; `local` is the metric where they are."""
-        return RiemannianPoint(
-            self.position[rows],
-            self.momentum[rows],
-            self.potential[rows],
-            self.gradient[rows],
-            local,
-            self.complete[rows],
-            self.unsolved[rows],
-        )
+        return RiemannianPoint(local=local, **{name: getattr(self, name)[rows] for name in _ROWS})
 
     def put(self, rows: np.ndarray, point: RiemannianPoint) -> RiemannianPoint:
-        """Return all chains, these rows moved to `point`; the metric is that of the moved rows."""
-        if rows.size == len(self.position):
-            return point
-        merged = {}
-        for name in ("position", "momentum", "potential", "gradient", "complete", "unsolved"):
-            merged[name] = getattr(self, name).copy()
-            merged[name][rows] = getattr(point, name)
-        return RiemannianPoint(local=point.local, **merged)
+        """Return all chains, with these rows moved to `point`; the metric is left as it is."""
+        moved = {name: getattr(self, name).copy() for name in _ROWS}
+        for name, values in moved.items():
+            values[rows] = getattr(point, name)
+        return replace(self, **moved)
+
+
+_ROWS = ("position", "momentum", "potential", "gradient", "complete", "unsolved")
 
 
 def velocity(local: LocalMetric, momentum: np.ndarray) -> np.ndarray:
@@ -138,8 +130,8 @@ def generalized_leapfrog(
 ) -> tuple[RiemannianPoint, np.ndarray, np.ndarray]:
     """Follow each chain for its own number of steps of its own size.
 
-    Chains that have arrived, or were given up, are left alone: neither force nor metric is evaluated for them
-    again, until the metric is once more for all chains if they did not end together.
+    Neither force nor metric is evaluated for chains that have arrived or were given up. Only, since a metric cannot
+    be taken apart into rows, it is evaluated again for those that go on; and once for all, if not all ended together.
 
     Returns the end points, how many calls of the force each chain took, and how many of the metric.
     """
@@ -174,56 +166,46 @@ def _step(
     slope: np.ndarray,
     step_size: np.ndarray,
     solver: ImplicitSolver,
-) -> tuple[RiemannianPoint, np.ndarray, np.ndarray, int]:
+) -> tuple[RiemannianPoint, np.ndarray, np.ndarray, np.ndarray]:
     r"""Make one step of all rows, there and back; `slope` is :math:`\nabla\phi` at the start.
 
-    Returns the new point, the slope there, which rows called the force, and the number of calls of the metric.
+    Returns the new point, the slope there, which rows called the force, and the calls of the metric for each.
     """
     half_step = 0.5 * step_size[:, None]
     everyone = np.ones(len(half_step), dtype=bool)
     half, solved = _solve_momentum(start.local, start.momentum, half_step, slope, everyone, solver)
-    position, local, n_there, solved = _solve_position(
-        metric, start.local, start.position, half, half_step, solved, solver
-    )
+    position, local, n_there, solved = _solve_position(metric, start, half, half_step, solved, solver)
+    if local is None:
+        local = metric.at(position)
+        n_there += 1
     potential, gradient = start.potential.copy(), start.gradient.copy()
     if solved.any():
         potential[solved], gradient[solved] = force(position[solved])
     slope = gradient + 0.5 * local.trace_contraction()
     momentum = half - half_step * (slope - 0.5 * local.quadratic_contraction(velocity(local, half)))
+    momentum = np.where(solved[:, None], momentum, start.momentum)
     finite = solved & np.isfinite(potential) & np.isfinite(momentum).all(axis=1)
-    n_back, returned = _returns(
-        metric, start, position, local, momentum, half, half_step, slope, finite, solver
-    )
-    end = RiemannianPoint(
-        position,
-        np.where(solved[:, None], momentum, start.momentum),
-        potential,
-        gradient,
-        local,
-        complete=returned,
-        unsolved=~solved | (finite & ~returned),
-    )
+    end = RiemannianPoint(position, momentum, potential, gradient, local, finite, ~solved)
+    n_back, returned = _returns(metric, start, end, half, half_step, slope, solver)
+    end = replace(end, complete=returned, unsolved=~solved | (finite & ~returned))
     return end, slope, solved, n_there + n_back
 
 
 def _returns(
     metric: RiemannianMetric,
     start: RiemannianPoint,
-    position: np.ndarray,
-    local: LocalMetric,
-    momentum: np.ndarray,
+    end: RiemannianPoint,
     half: np.ndarray,
     half_step: np.ndarray,
     slope: np.ndarray,
-    moving: np.ndarray,
     solver: ImplicitSolver,
-) -> tuple[int, np.ndarray]:
-    """Solve the implicit equations of the step back from ``(position, -momentum)``; say who finds the start."""
-    back_half, solved = _solve_momentum(local, -momentum, half_step, slope, moving, solver)
-    solved &= _covector_norm(local, back_half + half) <= solver.return_tolerance
-    back, _, n_metrics, there = _solve_position(metric, local, position, back_half, half_step, solved, solver)
+) -> tuple[np.ndarray, np.ndarray]:
+    """Solve the equations of the step back from `end` with its momentum reversed; say who finds the start."""
+    back_half, solved = _solve_momentum(end.local, -end.momentum, half_step, slope, end.complete, solver)
+    solved &= _covector_norm(end.local, back_half + half) <= solver.return_tolerance
+    back, _, n_metrics, solved = _solve_position(metric, end, back_half, half_step, solved, solver)
     close = _vector_norm(start.local, back - start.position) <= solver.return_tolerance
-    return n_metrics, solved & there & close
+    return n_metrics, solved & close
 
 
 def _solve_momentum(
@@ -236,78 +218,75 @@ def _solve_momentum(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Solve the first implicit equation; the metric stays where it is."""
 
-    def update(half: np.ndarray) -> np.ndarray:
-        return momentum - half_step * (slope - 0.5 * local.quadratic_contraction(velocity(local, half)))
+    def update(half: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        kick = slope - 0.5 * local.quadratic_contraction(velocity(local, half))
+        proposal = momentum - half_step * kick
+        return proposal[rows], _covector_norm(local, proposal - half)[rows]
 
-    return _fixed_point(update, momentum, lambda delta: _covector_norm(local, delta), moving, solver)[:2]
+    return _fixed_point(update, momentum, momentum, moving, solver)
 
 
 def _solve_position(
     metric: RiemannianMetric,
-    local: LocalMetric,
-    position: np.ndarray,
+    start: RiemannianPoint,
     half: np.ndarray,
     half_step: np.ndarray,
     moving: np.ndarray,
     solver: ImplicitSolver,
-) -> tuple[np.ndarray, LocalMetric, int, np.ndarray]:
-    """Solve the second implicit equation; return the metric at the solution too, as the last one evaluated."""
-    here = velocity(local, half)
-    latest = local
+) -> tuple[np.ndarray, LocalMetric | None, np.ndarray, np.ndarray]:
+    """Solve the second implicit equation.
 
-    def update(candidate: np.ndarray) -> np.ndarray:
+    Returns the solution, the metric there unless some rows were solved before others, the number of calls of the
+    metric for each row, and which rows were solved.
+    """
+    here = velocity(start.local, half)
+    n_calls = np.zeros(len(half), dtype=int)
+    latest = start.local
+
+    def update(candidate: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         nonlocal latest
-        latest = metric.at(candidate)
-        return position + half_step * (here + velocity(latest, half))
+        latest = metric.at(candidate[rows])
+        n_calls[rows] += 1
+        proposal = start.position.copy()
+        proposal[rows] += half_step[rows] * (here[rows] + velocity(latest, half[rows]))
+        return proposal[rows], _vector_norm(start.local, proposal - candidate)[rows]
 
-    guess = np.where(moving[:, None], position + 2.0 * half_step * here, position)
-    solution, solved, n_calls = _fixed_point(
-        update, guess, lambda delta: _vector_norm(local, delta), moving, solver, origin=position
-    )
-    return solution, latest, n_calls, solved
+    guess = start.position + 2.0 * half_step * here
+    solution, solved = _fixed_point(update, guess, start.position, moving, solver)
+    together = solved.all() and (n_calls == n_calls.max(initial=0)).all()
+    return solution, latest if together else None, n_calls, solved
 
 
 def _fixed_point(
-    update: Callable[[np.ndarray], np.ndarray],
+    update: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
     guess: np.ndarray,
-    norm: Callable[[np.ndarray], np.ndarray],
+    origin: np.ndarray,
     moving: np.ndarray,
     solver: ImplicitSolver,
-    origin: np.ndarray | None = None,
-) -> tuple[np.ndarray, np.ndarray, int]:
-    """Iterate ``x <- update(x)`` until each moving row has a residual within the tolerance.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Iterate until each moving row has a residual within the tolerance; return the iterates and who was solved.
 
-    A row stops at the iterate whose residual passed, so that what `update` last computed there can be used again,
-    and so that no row depends on how long its neighbours take. Rows that do not move, or that leave the finite
-    numbers, rest at `origin`.
+    ``update(x, rows)`` gives the next iterate of these rows and the residual that they have now. A row stops at the
+    iterate whose residual passed, so that what `update` computed there can be used again, and so that no row depends
+    on how long its neighbours take. Rows that are not solved rest at `origin`.
     """
-    x = guess.copy()
-    origin = guess if origin is None else origin
-    solved = np.zeros(len(x), dtype=bool)
-    open_rows = moving & np.isfinite(x).all(axis=1)
-    x[~open_rows] = origin[~open_rows]
-    n_calls = 0
-    while True:
-        proposal = update(x)
-        n_calls += 1
-        residual = norm(proposal - x)
-        solved |= open_rows & (residual <= solver.tolerance)
-        lost = open_rows & ~np.isfinite(residual)
-        open_rows = open_rows & ~solved & ~lost
-        if n_calls > solver.max_iterations or not open_rows.any():
-            failed = lost | open_rows
-            if failed.any():
-                x[failed] = origin[failed]
-                update(x)  # leaves behind what belongs to the rows as they now are
-                n_calls += 1
-            return x, solved, n_calls
-        x[lost] = origin[lost]
-        x[open_rows] = proposal[open_rows]
+    x, solved = guess.copy(), np.zeros(len(guess), dtype=bool)
+    rows = np.flatnonzero(moving & np.isfinite(x).all(axis=1))
+    for _ in range(solver.max_iterations + 1):
+        if not rows.size:
+            break
+        proposal, residual = update(x, rows)
+        solved[rows] = residual <= solver.tolerance
+        going_on = ~solved[rows] & np.isfinite(residual)
+        rows = rows[going_on]
+        x[rows] = proposal[going_on]
+    x[~solved] = origin[~solved]
+    return x, solved
 
 
 def _vector_norm(local: LocalMetric, delta: np.ndarray) -> np.ndarray:
     """Length of displacements of the position, in standard deviations."""
-    scaled = np.matmul(np.swapaxes(local.cholesky, 1, 2), delta[:, :, None])[:, :, 0]
+    scaled = times_rows(np.swapaxes(local.cholesky, 1, 2), delta)
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", scaled, scaled)))
 
 

@@ -59,11 +59,12 @@ def leapfrog(
     Parameters
     ----------
     force : callable
-        Potentials and gradients of positions; called only for chains that still move.
+        Potentials and gradients of positions; called only for chains that still move, and only where positions
+        are finite.
     metric : EuclideanMetric
         Gives velocities.
     start : PhasePoint
-        Where to begin, with the force already known there.
+        Where to begin, with the force already known there; chains that are not `complete` stay.
     step_size : ndarray of shape (n,)
     n_steps : ndarray of int, shape (n,)
     max_energy_range : float
@@ -90,22 +91,28 @@ def leapfrog(
     """
     position, momentum = start.position.copy(), start.momentum.copy()
     potential, gradient = start.potential.copy(), start.gradient.copy()
-    complete = np.isfinite(potential) & np.isfinite(gradient).all(axis=1)
-    lowest = potential + kinetic_energy(metric, momentum)
-    highest, n_taken = lowest.copy(), np.zeros(len(position), dtype=int)
-    for step in range(int(n_steps.max(initial=0))):
-        moving = np.flatnonzero(complete & (n_steps > step))
-        if not moving.size:
-            break
-        rows = slice(None) if moving.size == len(position) else moving
-        epsilon = step_size[rows, None]
-        with np.errstate(over="ignore", invalid="ignore"):
-            half = momentum[rows] - 0.5 * epsilon * gradient[rows]
-            position[rows] += epsilon * metric.velocity(half)
-            potential[rows], gradient[rows] = force(position[rows])
+    n_taken = np.zeros(len(position), dtype=int)
+    with np.errstate(over="ignore", invalid="ignore"):
+        lowest = potential + kinetic_energy(metric, momentum)
+        highest = lowest.copy()
+        complete = start.complete & np.isfinite(lowest) & np.isfinite(gradient).all(axis=1)
+        for step in range(int(n_steps.max(initial=0))):
+            moving = np.flatnonzero(complete & (n_steps > step))
+            epsilon = step_size[moving, None]
+            half = momentum[moving] - 0.5 * epsilon * gradient[moving]
+            moved = position[moving] + epsilon * metric.velocity(half)
+            finite = np.isfinite(moved).all(axis=1)
+            if not finite.all():  # where the numbers end there is nothing to evaluate
+                complete[moving] = finite
+                moving, epsilon, half, moved = moving[finite], epsilon[finite], half[finite], moved[finite]
+            if not moving.size:
+                break
+            rows = slice(None) if moving.size == len(position) else moving
+            position[rows] = moved
+            potential[rows], gradient[rows] = force(moved)
             momentum[rows] = half - 0.5 * epsilon * gradient[rows]
             energy = potential[rows] + kinetic_energy(metric, momentum[rows])
             lowest[rows], highest[rows] = np.fmin(lowest[rows], energy), np.fmax(highest[rows], energy)
             complete[rows] = np.isfinite(energy) & (highest[rows] - lowest[rows] <= max_energy_range)
-        n_taken[rows] += 1
+            n_taken[rows] += 1
     return PhasePoint(position, momentum, potential, gradient, complete), n_taken

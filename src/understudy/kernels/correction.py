@@ -24,7 +24,7 @@ def metropolis(
     Parameters
     ----------
     energy : ndarray of shape (n,)
-        Exact energy of each chain, finite.
+        Exact energy of each chain; where it is not finite no proposal is accepted.
     proposal_energy : ndarray of shape (n,)
         Exact energy of each proposal; not finite where there is none, which is never accepted.
     uniforms : ndarray of shape (n,)
@@ -41,7 +41,8 @@ def metropolis(
     >>> metropolis(np.array([1.0, 1.0]), np.array([0.5, np.nan]), np.array([0.9, 0.0]))
     (array([ True, False]), array([1., 0.]))
     """
-    usable = np.isfinite(proposal_energy)
-    change = np.where(usable, energy - np.where(usable, proposal_energy, 0.0), -np.inf)
-    probability = np.exp(np.minimum(0.0, change))
+    usable = np.isfinite(energy) & np.isfinite(proposal_energy)
+    with np.errstate(over="ignore"):
+        rise = np.where(usable, proposal_energy, 0.0) - np.where(usable, energy, 0.0)
+    probability = np.where(usable, np.exp(-np.maximum(0.0, rise)), 0.0)
     return uniforms < probability, probability

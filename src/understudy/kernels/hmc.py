@@ -10,7 +10,7 @@ import numpy as np
 from understudy.dynamics import EuclideanMetric, PhasePoint, kinetic_energy, leapfrog
 from understudy.errors import InputError
 from understudy.kernels.correction import metropolis
-from understudy.kernels.lengths import Lengths
+from understudy.kernels.lengths import Lengths, require_acceptance
 from understudy.kernels.state import Info, State, exact_force
 from understudy.kernels.streams import AnyStreams
 from understudy.targets import Evaluator
@@ -61,18 +61,14 @@ class HMC(Lengths):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.metric, EuclideanMetric) and self.metric not in (
-            None,
-            "unit",
-            "diagonal",
-            "dense",
-        ):
+        is_word = isinstance(self.metric, str) and self.metric in ("unit", "diagonal", "dense")
+        is_object = isinstance(self.metric, EuclideanMetric) and not isinstance(self.metric, type)
+        if self.metric is not None and not is_word and not is_object:
             raise InputError(
                 f"metric must be 'unit', 'diagonal', 'dense' or a metric object, got {self.metric!r}; "
-                "a metric that depends on the position goes with RMHMC"
+                "a covariance goes in as DenseMetric(covariance), a metric that depends on the position with RMHMC"
             )
-        if not 0 < self.target_acceptance < 1:
-            raise InputError(f"target_acceptance must be between 0 and 1, got {self.target_acceptance!r}")
+        require_acceptance(self.target_acceptance)
 
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
         """Move every chain by one trajectory and one exact decision."""

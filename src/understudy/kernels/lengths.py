@@ -8,7 +8,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from understudy.checks import require_positive
+from understudy.checks import require_positive, require_real
 from understudy.errors import InputError
 from understudy.kernels.streams import AnyStreams
 
@@ -41,15 +41,15 @@ class Lengths:
 
     def __post_init__(self) -> None:
         if self.step_size is not None:
-            require_positive(self.step_size, "step_size", np.shape(self.step_size))
+            object.__setattr__(self, "step_size", _read_step_size(self.step_size))
         if self.trajectory_length is not None:
             require_positive(self.trajectory_length, "trajectory_length", ())
         if self.n_steps is not None:
             _require_step_range(self.n_steps)
         if self.n_steps is not None and self.trajectory_length is not None:
             raise InputError("give n_steps or trajectory_length, not both")
-        if not 0 <= self.jitter < 1:
-            raise InputError(f"jitter must be at least 0 and below 1, got {self.jitter!r}")
+        if not is_number(self.jitter) or not 0 <= self.jitter < 1:
+            raise InputError(f"jitter must be a number of at least 0 and below 1, got {self.jitter!r}")
 
     @property
     def is_set(self) -> bool:
@@ -63,7 +63,12 @@ class Lengths:
                 f"{type(self).__name__} has no settings to step with; give step_size and n_steps, "
                 "or let sample() tune it"
             )
-        step_size = np.broadcast_to(np.asarray(self.step_size, dtype=float), (streams.n_chains,))
+        given = np.asarray(self.step_size, dtype=float)
+        if given.shape not in ((), (streams.n_chains,)):
+            raise InputError(
+                f"step_size must be one number, or one for each of the {streams.n_chains} chains, got {given.size}"
+            )
+        step_size = np.broadcast_to(given, (streams.n_chains,))
         uniforms = streams.uniforms()
         if self.trajectory_length is not None:
             time = self.trajectory_length * (1.0 + self.jitter * (2.0 * uniforms - 1.0))
@@ -76,6 +81,28 @@ class Lengths:
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some settings changed."""
         return replace(self, **changes)
+
+
+def is_number(value: object) -> bool:
+    """Whether `value` is one real number; True and False are none."""
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def require_acceptance(value: object) -> None:
+    """Raise unless `value` can be aimed at as a rate of acceptance."""
+    if not is_number(value) or not 0 < value < 1:  # type: ignore[operator]
+        raise InputError(f"target_acceptance must be a number between 0 and 1, got {value!r}")
+
+
+def _read_step_size(value: Any) -> float | np.ndarray:
+    """Return one positive number, or a read-only array with one for each chain."""
+    array = require_real(value, "step_size")
+    if array.ndim > 1:
+        raise InputError(
+            f"step_size must be one number, or one for each chain, got an array of shape {array.shape}"
+        )
+    step_size = require_positive(array, "step_size", array.shape)
+    return step_size if step_size.ndim else float(step_size)
 
 
 def _require_step_range(n_steps: Any) -> None:

@@ -17,7 +17,7 @@ from understudy.dynamics import (
 from understudy.errors import InputError
 from understudy.kernels.correction import metropolis
 from understudy.kernels.hmc import MAX_ENERGY_ERROR
-from understudy.kernels.lengths import Lengths
+from understudy.kernels.lengths import Lengths, require_acceptance
 from understudy.kernels.state import Info, State, exact_force
 from understudy.kernels.streams import AnyStreams
 from understudy.targets import Evaluator
@@ -78,13 +78,16 @@ class RMHMC(Lengths):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.metric, RiemannianMetric):
+        if not isinstance(self.metric, RiemannianMetric) or isinstance(self.metric, type):
             raise InputError(
                 f"RMHMC needs a metric with a method at(position), got {self.metric!r}; "
                 "the built-in problems have one as problem.metric"
             )
-        if not 0 < self.target_acceptance < 1:
-            raise InputError(f"target_acceptance must be between 0 and 1, got {self.target_acceptance!r}")
+        if not isinstance(self.solver, ImplicitSolver):
+            raise InputError(
+                f"solver must be an ImplicitSolver, got {self.solver!r}; leave it out, or make one"
+            )
+        require_acceptance(self.target_acceptance)
 
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
         """Move every chain by one trajectory and one exact decision."""

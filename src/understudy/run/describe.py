@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import platform
 from dataclasses import fields, is_dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
 
 from understudy.dynamics import DenseMetric, DiagonalMetric
 from understudy.kernels import Kernel
+
+MOST_NUMBERS = 200 * 200  # a dense metric of the largest size that is learnt, but not somebody's data
 
 
 def describe(kernel: Kernel) -> dict[str, Any]:
@@ -33,14 +35,26 @@ def describe(kernel: Kernel) -> dict[str, Any]:
 def versions() -> dict[str, str]:
     """Return the versions of Python, this library and its numerical foundations."""
     packages = ("understudy", "numpy", "scipy", "arviz-base", "arviz-stats")
-    return {"python": platform.python_version()} | {package: version(package) for package in packages}
+    return {"python": platform.python_version()} | {package: _version(package) for package in packages}
+
+
+def _version(package: str) -> str:
+    """Look a version up; where packages are bundled without their metadata, no run is lost for it."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    if isinstance(value, (np.ndarray, np.generic, tuple)):
-        return np.asarray(value).tolist()
+    if isinstance(value, np.ndarray):
+        return value.tolist() if value.size <= MOST_NUMBERS else f"array of shape {value.shape}"
+    if isinstance(value, (tuple, list)):
+        return [_plain(each) for each in value]
     if isinstance(value, DiagonalMetric):
         return {"variance": _plain(value.variance)}
     if isinstance(value, DenseMetric):

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from understudy.checks import require_whole
+from understudy.dynamics import EuclideanMetric
 from understudy.errors import InputError
 from understudy.kernels import Kernel
 from understudy.targets import AnyTarget, ForwardTarget, Target
@@ -43,9 +44,32 @@ def check_request(
             "give Target(gradient=...) or ForwardTarget(vjp=...)"
         )
     require_tuning_steps(method, tune)
+    _require_fit(method, chains, target.dim)
     if init is not None:
         read_init(init, target, chains)
     return _seed(random_seed)
+
+
+def _require_fit(method: Kernel, chains: int, dim: int) -> None:
+    """Raise unless the method's settings are of the size of this run."""
+    step_size: Any = getattr(method, "step_size", None)
+    shape = np.shape(step_size)
+    if shape not in ((), (chains,)):
+        raise InputError(
+            f"step_size must be one number, or one for each of the {chains} chains, got shape {shape}; "
+            "give one number, or change chains="
+        )
+    metric = getattr(method, "metric", None)
+    if isinstance(metric, EuclideanMetric):
+        try:
+            fits = metric.velocity(np.zeros((1, dim))).shape == (1, dim)
+        except ValueError:
+            fits = False
+        if not fits:
+            raise InputError(
+                f"the metric {type(metric).__name__} is not of the target's size, {dim} parameters; "
+                "make it from one variance for each parameter, or leave it out to have it learnt"
+            )
 
 
 def _seed(random_seed: Any) -> int:

@@ -104,7 +104,7 @@ def sample(
         names=target.names,
         posterior=recorder.close(),
         warmup=warmup_recorder.close(),
-        settings={"tune": tune, "on_failure": on_failure, "retries": retries, **describe(kernel)},
+        settings={"tune": int(tune), "on_failure": on_failure, "retries": int(retries), **describe(kernel)},
         seed=seed,
         versions=versions(),
         complete=recorder.is_full,

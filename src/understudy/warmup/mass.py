@@ -22,6 +22,7 @@ import numpy as np
 from scipy.linalg import eigh, solve_triangular
 
 from understudy.dynamics import DenseMetric, DiagonalMetric, EuclideanMetric
+from understudy.errors import InputError
 
 SHRINKAGE = 1e-2
 
@@ -50,7 +51,9 @@ def fisher_metric(
     >>> bool(np.allclose(metric.covariance, covariance, rtol=1e-3))
     True
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
+    if not (np.ptp(position, axis=0) > 0).all() or not (np.ptp(gradient, axis=0) > 0).all():
+        return None  # the standard deviation of a constant may be a rounding error instead of 0
+    with np.errstate(all="ignore"):
         variance = position.std(axis=0) / gradient.std(axis=0)
     if not (np.isfinite(variance) & (variance > 0)).all():
         return None
@@ -63,7 +66,10 @@ def fisher_metric(
     draws = _shrunk_covariance(solve_triangular(scale, position.T, lower=True).T)
     slopes = _shrunk_covariance(gradient @ scale)
     covariance = scale @ _geometric_mean_with_inverse(draws, slopes) @ scale.T
-    return DenseMetric(0.5 * (covariance + covariance.T))
+    try:
+        return DenseMetric(0.5 * (covariance + covariance.T))
+    except InputError:  # too ill-conditioned for floating point
+        return None
 
 
 def _shrunk_covariance(rows: np.ndarray) -> np.ndarray:

@@ -8,12 +8,14 @@ For `HMC` without settings, a warm-up of n steps is
   gradients (`mass`); throughout, one step size for all chains (`step_size`) and one trajectory length (`length`);
 * **finish**: the last tenth (10 to 50 steps): only the step size.
 
-Whatever the user has set stays as it is.
+Whatever the user has set stays as it is. Only a trajectory length waits for the metric that it is measured in, and
+for a step size that can afford it: until then a trajectory has 10 steps at most, and about 256 while step sizes are
+learnt.
 """
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -26,9 +28,12 @@ from understudy.warmup.mass import fisher_metric
 from understudy.warmup.step_size import DualAveraging, first_step_size
 
 SETTLE = 10
+SETTLING: dict[str, Any] = {"n_steps": SETTLE, "trajectory_length": None}
 LARGEST_DENSE = 200
 QUARTER_TURN = 1.5
 MOST_STEPS = 256
+
+AnyHMC = TypeVar("AnyHMC", HMC, RMHMC)
 
 
 class Warmup(Protocol):
@@ -75,8 +80,8 @@ class RMHMCWarmup:
     """Tune the step size of `RMHMC`, if it has none."""
 
     def __init__(self, method: RMHMC) -> None:
-        length = QUARTER_TURN if method.n_steps is None and method.trajectory_length is None else None
-        self._method = method if length is None else method.replace(trajectory_length=length)
+        self._has_length = method.n_steps is not None or method.trajectory_length is not None
+        self._method = method if self._has_length else method.replace(trajectory_length=QUARTER_TURN)
         self._tuner = (
             DualAveraging(np.array(0.5), method.target_acceptance) if method.step_size is None else None
         )
@@ -84,24 +89,23 @@ class RMHMCWarmup:
     @property
     def kernel(self) -> RMHMC:
         """The method with its current step size."""
-        return (
-            self._method
-            if self._tuner is None
-            else self._method.replace(step_size=float(self._tuner.current))
-        )
+        if self._tuner is None:
+            return self._method
+        return _shortened(self._method.replace(step_size=float(self._tuner.current)))
 
     def learn(self, before: State, state: State, info: Info) -> None:
         """Learn from the acceptance rate."""
         if self._tuner is not None:
-            self._tuner.update(info.acceptance_rate.mean())
+            length = self._method.trajectory_length
+            longest = np.inf if length is None else length * (1 + self._method.jitter)
+            self._tuner.update(info.acceptance_rate.mean(), longest)
 
     def freeze(self) -> RMHMC:
         """Return the method with its averaged step size."""
-        return (
-            self._method
-            if self._tuner is None
-            else self._method.replace(step_size=float(self._tuner.average))
-        )
+        if self._tuner is None:
+            return self._method
+        method = self._method.replace(step_size=float(self._tuner.average))
+        return method if self._has_length else _shortened(method)
 
 
 class HMCWarmup:
@@ -115,6 +119,7 @@ class HMCWarmup:
         self._shape = _metric_shape(method, dim)
         self._learns_length = method.n_steps is None and method.trajectory_length is None
         self._metric = method.metric if isinstance(method.metric, EuclideanMetric) else UnitMetric()
+        self._has_metric = self._shape == "fixed"
         self._step: DualAveraging | None = None
         if method.step_size is None:
             first = first_step_size(evaluator, streams, state, self._metric, method.target_acceptance)
@@ -128,13 +133,18 @@ class HMCWarmup:
     def kernel(self) -> HMC:
         """The method as learnt so far, with widely varied trajectories."""
         method = self._with(None if self._step is None else self._step.current)
-        return method if self._length is None else method.replace(jitter=SPREAD)
+        if self._length is not None:
+            return _shortened(method.replace(jitter=SPREAD))
+        if self._step is None or method.n_steps is not None:
+            return method
+        return _shortened(method) if self._has_metric else method.replace(**SETTLING)
 
     def freeze(self) -> HMC:
         """Return the method with averaged step size and length."""
         if self._step is not None and self._step.current.ndim:
             self._share_step()
-        return self._with(None if self._step is None else self._step.average)
+        method = self._with(None if self._step is None else self._step.average)
+        return _shortened(method) if self._learns_length else method
 
     def learn(self, before: State, state: State, info: Info) -> None:
         """Learn from one step of all chains."""
@@ -142,39 +152,49 @@ class HMCWarmup:
         self._window.append(state)
         if self._step is not None:
             shared = self._step.current.ndim == 0
-            # A step longer than the longest trajectory changes nothing, so acceptance could not hold it back.
-            longest = np.inf if self._length is None else self._length.current * (1 + SPREAD)
-            self._step.update(info.acceptance_rate.mean() if shared else info.acceptance_rate, longest)
+            rate = info.acceptance_rate.mean() if shared else info.acceptance_rate
+            self._step.update(rate, self._longest_step())
         if self._length is not None:
             self._length.add(before, info)
         if self._done in self._edges:
-            self._close_window(first=self._done == self._edges[0])
+            self._close_window()
 
-    def _close_window(self, first: bool) -> None:
+    def _close_window(self) -> None:
         """Renew the metric, and start tuning the step size again from what it implies."""
         if self._length is not None:
             self._length.renew(self._metric)
-        learnt = self._renew_metric() if self._shape != "fixed" else False
+        first_metric = self._renew_metric()
         if self._step is not None:
-            if first and learnt:
+            if first_metric:
                 self._step = DualAveraging(np.array(self._dim**-0.25), self._step.target)
             elif self._step.current.ndim:
                 self._share_step()
             else:
                 self._step = DualAveraging(self._step.average, self._step.target)
-        if first and self._learns_length:
+        if self._learns_length and (first_metric or self._length is None):
             step = float(np.min(np.asarray(self.kernel.step_size)))
-            self._length = TrajectoryLength(QUARTER_TURN if learnt else 0.5 * SETTLE * step)
+            self._length = TrajectoryLength(QUARTER_TURN if first_metric else 0.5 * SETTLE * step)
         self._window = self._window[-1:]
 
     def _renew_metric(self) -> bool:
+        """Learn the metric from the window; return whether it is the first that could be learnt."""
+        if self._shape == "fixed":
+            return False
         position = np.concatenate([state.position for state in self._window])
         gradient = np.concatenate([state.gradient for state in self._window if state.gradient is not None])
         metric = fisher_metric(position, gradient, self._shape, self._metric)
         if metric is None:
             return False
-        self._metric = metric
-        return True
+        is_first = not self._has_metric
+        self._metric, self._has_metric = metric, True
+        return is_first
+
+    def _longest_step(self) -> float:
+        """Return the longest trajectory: a longer step changes nothing, so acceptance could not hold it back."""
+        if self._length is not None:
+            return self._length.current * (1 + SPREAD)
+        length = self._method.trajectory_length if self._has_metric else None
+        return np.inf if length is None else length * (1 + self._method.jitter)
 
     def _share_step(self) -> None:
         """Go on with one step size for all chains: the geometric mean of their own."""
@@ -187,13 +207,18 @@ class HMCWarmup:
         if step_size is not None:
             changes["step_size"] = step_size if step_size.ndim else float(step_size)
         if self._length is not None:
-            smallest = self._method.step_size if step_size is None else step_size
-            changes["trajectory_length"] = min(
-                self._length.current, MOST_STEPS * float(np.min(np.asarray(smallest)))
-            )
+            changes["trajectory_length"] = self._length.current
         elif self._learns_length:
-            changes["n_steps"] = SETTLE
+            changes |= SETTLING
         return self._method.replace(**changes)
+
+
+def _shortened(method: AnyHMC) -> AnyHMC:
+    """Cut trajectories to what can be afforded, however small their steps may be for now."""
+    longest = MOST_STEPS * float(np.min(np.asarray(method.step_size)))
+    if method.trajectory_length is None or method.trajectory_length <= longest:
+        return method
+    return method.replace(trajectory_length=longest)
 
 
 def window_edges(n_steps: int) -> list[int]:

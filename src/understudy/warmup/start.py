@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import reprlib
+
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -17,22 +19,33 @@ def read_init(init: ArrayLike, target: AnyTarget, n_chains: int) -> np.ndarray:
     try:
         given = np.asarray(init)
         if given.dtype.kind not in "fiu":
-            raise TypeError
+            raise TypeError(f"its dtype is {given.dtype}")
         given = given.astype(float)
     except (TypeError, ValueError) as error:
-        raise InputError(f"init must be an array of real numbers, got {type(init).__name__}") from error
+        raise InputError(
+            f"init must be an array of real numbers, got {reprlib.repr(init)} ({error}); "
+            "give one number for each parameter"
+        ) from error
     if given.shape not in ((target.dim,), (n_chains, target.dim)):
         raise InputError(
             f"init must have shape ({target.dim},), or ({n_chains}, {target.dim}) for {n_chains} chains, "
             f"got {given.shape}; give one value for each parameter"
         )
     parameters = np.broadcast_to(given, (n_chains, target.dim))
-    if not np.isfinite(parameters).all():
-        raise StartError(f"init must be finite, got {given.tolist()}; replace the NaN or infinite entries")
-    if not target.transform.contains(parameters).all():
+    bad = np.argwhere(~np.isfinite(parameters))
+    if bad.size:
+        chain, i = bad[0]
         raise StartError(
-            f"init must lie strictly inside the bounds, got {given.tolist()} for bounds from "
-            f"{target.transform.lower.tolist()} to {target.transform.upper.tolist()}"
+            f"init must be finite, got {parameters[chain, i]} for parameter {i} of chain {chain}; "
+            "give a number there"
+        )
+    lower, upper = target.transform.lower, target.transform.upper
+    bad = np.argwhere((parameters <= lower) | (parameters >= upper))
+    if bad.size:
+        chain, i = bad[0]
+        raise StartError(
+            f"init must lie strictly inside the bounds, got {parameters[chain, i]:g} for parameter {i} of chain "
+            f"{chain}, whose bounds are ({lower[i]:g}, {upper[i]:g}); move it inside"
         )
     return np.array(target.transform.to_position(parameters))
 
@@ -55,10 +68,7 @@ def find_start(evaluator: Evaluator, streams: Streams, init: ArrayLike | None) -
         if not lost.size:
             return state
         again = np.stack([_draw(target, streams.generators[i]) for i in lost])
-        found = State.from_evaluation(evaluator.value_and_gradient(again))
-        rows = np.zeros(streams.n_chains, dtype=bool)
-        rows[lost] = True
-        state = state.accept(rows, _spread(found, lost, state))
+        state = _replaced(state, lost, State.from_evaluation(evaluator.value_and_gradient(again)))
     _refuse_infinite(
         state,
         evaluator,
@@ -75,13 +85,11 @@ def _draw(target: AnyTarget, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(target.transform.to_position(parameters[None])[0])
 
 
-def _spread(found: State, rows: np.ndarray, state: State) -> State:
-    """Give the few rows found their places among all chains."""
-    position, potential = state.position.copy(), state.potential.copy()
-    position[rows], potential[rows] = found.position, found.potential
+def _replaced(state: State, rows: np.ndarray, found: State) -> State:
+    """Return the state with the few rows found put in their places."""
     assert state.gradient is not None and found.gradient is not None
-    gradient = state.gradient.copy()
-    gradient[rows] = found.gradient
+    position, potential, gradient = state.position.copy(), state.potential.copy(), state.gradient.copy()
+    position[rows], potential[rows], gradient[rows] = found.position, found.potential, found.gradient
     return State(position, potential, gradient)
 
 
@@ -90,6 +98,7 @@ def _refuse_infinite(state: State, evaluator: Evaluator, where: str, remedy: str
     if lost.size:
         chain = int(lost[0])
         parameters = evaluator.target.transform.to_parameters(state.position[[chain]])[0]
-        point = np.array2string(parameters, precision=6, threshold=12, separator=", ")
-        failed = f" (the target failed there: {evaluator.last_failure})" if evaluator.last_failure else ""
-        raise StartError(f"the log-density of chain {chain} is -inf at {where}, {point}{failed}; {remedy}")
+        point = np.array2string(parameters, precision=6, threshold=12, separator=", ", max_line_width=1000)
+        # Failures count as -inf here, but not every -inf is one.
+        failed = f" (the last failure: {evaluator.last_failure})" if evaluator.last_failure else ""
+        raise StartError(f"the log-density of chain {chain} is -inf at {where}, {point}; {remedy}{failed}")

@@ -21,6 +21,8 @@ from understudy.kernels.state import exact_force
 from understudy.targets import Evaluator
 
 GAMMA, T0, KAPPA = 0.05, 10.0, 0.75
+LOG_SMALLEST = -650.0  # a chain that rejects everything must not bring the step size down to 0
+LARGEST_SLOPE = 1e150  # beyond which a squared gradient overflows
 
 
 @dataclass
@@ -68,7 +70,8 @@ class DualAveraging:
         self.n_updates += 1
         t = self.n_updates
         self._error += (self.target - acceptance - self._error) / (t + T0)
-        self._log_step = np.minimum(self._mu - np.sqrt(t) / GAMMA * self._error, np.log(largest))
+        step = self._mu - np.sqrt(t) / GAMMA * self._error
+        self._log_step = np.clip(step, LOG_SMALLEST, np.log(largest))
         self._log_average += t**-KAPPA * (self._log_step - self._log_average)
 
 
@@ -85,8 +88,9 @@ def first_step_size(
     start = PhasePoint(state.position, momentum, state.potential, state.gradient, np.ones(n, dtype=bool))
     energy = state.potential + kinetic_energy(metric, momentum)
     # Newton's scale of a one-dimensional potential whose force changes by itself over one step.
-    scale = np.sqrt(np.einsum("ij,ij->i", state.gradient, metric.velocity(state.gradient)))
-    step_size = 2.0 ** np.floor(np.log2(1.0 / np.maximum(1.0, scale)))
+    with np.errstate(over="ignore"):
+        scale = np.sqrt(np.einsum("ij,ij->i", state.gradient, metric.velocity(state.gradient)))
+    step_size = 2.0 ** -np.ceil(np.log2(np.clip(scale, 1.0, LARGEST_SLOPE)))
     direction = np.zeros(n)
     searching = np.ones(n, dtype=bool)
     for _ in range(50):

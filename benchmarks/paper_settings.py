@@ -1,0 +1,57 @@
+"""Acceptance of exact HMC and RMHMC at the paper's settings (its Table 1, column AP).
+
+Chains are brought to the posterior by HMC() and then run with the paper's step size and number of steps, uniform on
+{1..L}, in the identity metric (HMC) or the Fisher metric (RMHMC). For RMHMC the share of unsolved implicit steps and
+the number of metric evaluations an iteration are shown too.
+
+    UNDERSTUDY_DATA=... python benchmarks/paper_settings.py [--iterations 2000] [--rmhmc-iterations 200] [problem ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import understudy as us
+from understudy.problems import registry
+from understudy.problems.elliptic import elliptic_pde
+
+PAPER = {
+    "logistic-simulated": (0.76, 0.80),
+    "logistic-bank": (0.70, 0.92),
+    "logistic-a9a": (0.72, 0.82),
+    "elliptic-pde": (0.91, 0.80),
+}
+CHAINS = 4
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("problems", nargs="*", default=list(PAPER))
+    parser.add_argument("--iterations", type=int, default=2000, help="of HMC, all chains together")
+    parser.add_argument("--rmhmc-iterations", type=int, default=200, help="of RMHMC, all chains together")
+    options = parser.parse_args()
+    for name in options.problems:
+        problem = elliptic_pde(observations="paper") if name == "elliptic-pde" else registry.get(name)
+        start = us.sample(problem.target, 20, tune=150, chains=CHAINS, random_seed=1).draws[:, -1]
+        hmc = us.HMC(*problem.settings["hmc"])
+        rmhmc = us.RMHMC(*problem.settings["rmhmc"], metric=problem.metric)
+        for method, n, paper in zip(
+            (hmc, rmhmc), (options.iterations, options.rmhmc_iterations), PAPER[name], strict=True
+        ):
+            run = us.sample(
+                problem.target, n // CHAINS, tune=0, chains=CHAINS, init=start, method=method, random_seed=2
+            )
+            stats, cost = run.posterior.stats, run.posterior.cost
+            print(
+                f"{name:20s} {type(method).__name__:6s} step {method.step_size} steps 1..{method.n_steps}: "
+                f"acceptance {stats['accepted'].mean():.3f} (paper {paper:.2f}), "
+                f"{cost.seconds / n:.4f} s an iteration and chain",
+                f", {cost.n_metrics / n:.1f} metrics, unsolved {stats['unsolved'].mean():.4f}"
+                if "unsolved" in stats
+                else "",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Stand-ins of the potential, all linear in their trained weights."""

@@ -1,0 +1,143 @@
+r"""What a surrogate is.
+
+A `Surrogate` is a frozen recipe. Its `fit` returns a `Fitted`, which never changes: `update` returns a new one. Inside,
+everything is linear in trained weights :math:`v`: the potential is
+
+.. math:: \tilde U(q) = \sum_i v_i \, \phi_i(z) + b, \qquad z = F^{-1}(q - m),
+
+with features :math:`\phi_i` that a `Basis` provides together with their derivatives in whitened coordinates. The
+author of a basis writes the pointwise maths; `Expansion` does the batching and the change of coordinates.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+import numpy as np
+
+from understudy.surrogates.training import TrainingSet
+from understudy.surrogates.whitening import Whitening
+
+
+class Fitted(Protocol):
+    """A trained stand-in of the potential. All methods take a batch of positions ``(n, dim)``."""
+
+    def potential(self, position: np.ndarray) -> np.ndarray:
+        """Return potentials ``(n,)``."""
+        ...
+
+    def potential_and_gradient(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return potentials and their gradients ``(n, dim)``; this is a force for trajectories."""
+        ...
+
+    def hessian(self, position: np.ndarray) -> np.ndarray:
+        """Return Hessians ``(n, dim, dim)``."""
+        ...
+
+    def quadratic_contraction(self, position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+        r"""Return :math:`v^T \partial_i H\, v`, ``(n, dim)``."""
+        ...
+
+    def trace_contraction(self, position: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        r"""Return :math:`\mathrm{tr}(A\, \partial_i H)` for symmetric A ``(n, dim, dim)``, ``(n, dim)``."""
+        ...
+
+    def update(self, training: TrainingSet) -> Fitted:
+        """Return a new surrogate that has learnt from further evaluations too."""
+        ...
+
+
+class Surrogate(Protocol):
+    """A recipe for a stand-in of the potential."""
+
+    def fit(self, training: TrainingSet, rng: np.random.Generator) -> Fitted:
+        """Learn from exact evaluations."""
+        ...
+
+
+class Basis(Protocol):
+    """Features of whitened positions, and derivatives of weighted sums of them.
+
+    In all methods `white` is ``(n, dim)`` and `weights` ``(size,)``; nothing loops over rows, dimensions or features.
+    """
+
+    @property
+    def size(self) -> int:
+        """Number of features."""
+        ...
+
+    def features(self, white: np.ndarray) -> np.ndarray:
+        """Return all features, ``(n, size)``."""
+        ...
+
+    def gradient_features(self, white: np.ndarray) -> np.ndarray:
+        """Return the derivatives of all features, ``(n, dim, size)``, as rows to train on."""
+        ...
+
+    def value(self, white: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return the weighted sum, ``(n,)``."""
+        ...
+
+    def value_and_gradient(self, white: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weighted sum and its gradient ``(n, dim)``."""
+        ...
+
+    def hessian(self, white: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return its Hessian, ``(n, dim, dim)``."""
+        ...
+
+    def quadratic(self, white: np.ndarray, weights: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+        """Return the third derivative applied twice to `velocity`, ``(n, dim)``."""
+        ...
+
+    def trace(self, white: np.ndarray, weights: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        """Return the third derivative contracted with the symmetric `matrix` ``(n, dim, dim)``, ``(n, dim)``."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """A weighted sum of features, seen from the caller's coordinates.
+
+    Parameters
+    ----------
+    basis : Basis
+    weights : ndarray of shape (basis.size,)
+    offset : float
+        Added to the sum: the output bias, and the mean potential of the training set.
+    whitening : Whitening
+    """
+
+    basis: Basis
+    weights: np.ndarray
+    offset: float
+    whitening: Whitening
+
+    def potential(self, position: np.ndarray) -> np.ndarray:
+        """Return potentials ``(n,)``."""
+        return self.offset + self.basis.value(self.whitening.to_white(position), self.weights)
+
+    def potential_and_gradient(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return potentials and their gradients."""
+        value, gradient = self.basis.value_and_gradient(self.whitening.to_white(position), self.weights)
+        return self.offset + value, self.whitening.gradient_from_white(gradient)
+
+    def hessian(self, position: np.ndarray) -> np.ndarray:
+        """Return Hessians."""
+        white = self.whitening.to_white(position)
+        return self.whitening.hessian_from_white(self.basis.hessian(white, self.weights))
+
+    def quadratic_contraction(self, position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+        """Return the third derivative applied twice to `velocity`."""
+        white, velocity = self.whitening.to_white(position), self.whitening.vector_to_white(velocity)
+        return self.whitening.gradient_from_white(self.basis.quadratic(white, self.weights, velocity))
+
+    def trace_contraction(self, position: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        """Return the third derivative contracted with `matrix`."""
+        white, matrix = self.whitening.to_white(position), self.whitening.matrix_to_white(matrix)
+        return self.whitening.gradient_from_white(self.basis.trace(white, self.weights, matrix))
+
+    def with_weights(self, weights: np.ndarray, offset: float) -> Self:
+        """Return the same features with other weights."""
+        return replace(self, weights=weights, offset=offset)

@@ -1,0 +1,137 @@
+"""Exact evaluations as training data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from understudy.checks import require_real
+from understudy.errors import InputError
+from understudy.surrogates.whitening import Whitening
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSet:
+    """Positions with what is exactly known of them.
+
+    Parameters
+    ----------
+    position : array_like of shape (n, dim)
+    potential : array_like of shape (n,)
+        Finite: leave out positions without mass.
+    gradient : array_like of shape (n, dim), optional
+        Of the potential; NaN in all entries of rows where it is not known.
+    outputs : array_like of shape (n, m), optional
+        Of a forward model.
+
+    Examples
+    --------
+    >>> training = TrainingSet([[0.0], [1.0], [9.0]], [0.0, 0.5, 40.5])
+    >>> len(training), len(training.select())
+    (3, 2)
+    """
+
+    position: np.ndarray
+    potential: np.ndarray
+    gradient: np.ndarray | None = None
+    outputs: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        position = require_real(self.position, "position")
+        potential = require_real(self.potential, "potential")
+        if position.ndim != 2 or position.shape[1] < 1:
+            raise InputError(
+                f"position must have shape (n, dim), got {position.shape}; one row for each evaluation"
+            )
+        n, dim = position.shape
+        if potential.shape != (n,):
+            raise InputError(
+                f"potential must have shape ({n},) to match the positions, got {potential.shape}"
+            )
+        object.__setattr__(self, "position", position)
+        object.__setattr__(self, "potential", potential)
+        if self.gradient is not None:
+            gradient = np.array(self.gradient, dtype=float)
+            if gradient.shape != (n, dim):
+                raise InputError(
+                    f"gradient must have shape ({n}, {dim}) to match the positions, got {gradient.shape}"
+                )
+            unknown = np.isnan(gradient).all(axis=1)
+            if not np.isfinite(gradient[~unknown]).all():
+                raise InputError("gradient must be finite, or NaN in a whole row where it is not known")
+            object.__setattr__(self, "gradient", None if unknown.all() else gradient)
+        if self.outputs is not None:
+            outputs = require_real(self.outputs, "outputs")
+            if outputs.ndim != 2 or len(outputs) != n:
+                raise InputError(
+                    f"outputs must have shape ({n}, m) to match the positions, got {outputs.shape}"
+                )
+            object.__setattr__(self, "outputs", outputs)
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters."""
+        return int(self.position.shape[1])
+
+    def rows(self, chosen: np.ndarray) -> TrainingSet:
+        """Return some of the evaluations, by index or mask."""
+        return TrainingSet(
+            self.position[chosen],
+            self.potential[chosen],
+            None if self.gradient is None else self.gradient[chosen],
+            None if self.outputs is None else self.outputs[chosen],
+        )
+
+    def select(self, height: float | None = None) -> TrainingSet:
+        """Drop what lies far above the typical set.
+
+        Kept are evaluations whose potential is at most `height` above the lowest; the default ``12 + 1.5 dim`` is
+        several standard deviations above the mean excess ``dim / 2`` of a Gaussian posterior.
+        """
+        height = 12.0 + 1.5 * self.dim if height is None else height
+        return self.rows(self.potential - self.potential.min() <= height)
+
+    def require_variety(self) -> None:
+        """Raise unless there are two different positions to learn from."""
+        if len(self) < 2 or not (self.position != self.position[0]).any():
+            raise InputError(
+                f"a surrogate needs at least two different positions to learn from, got {len(self)} "
+                "evaluation(s) of one position; explore more before fitting"
+            )
+
+    def whiten(self, whitening: Whitening) -> WhiteSet:
+        """Return the evaluations in whitened coordinates, with the mean potential taken away."""
+        known = np.zeros(0, dtype=int)
+        gradient = None
+        if self.gradient is not None:
+            known = np.flatnonzero(~np.isnan(self.gradient[:, 0]))
+            gradient = whitening.gradient_to_white(self.gradient[known])
+        offset = float(self.potential.mean())
+        return WhiteSet(whitening.to_white(self.position), self.potential - offset, gradient, known, offset)
+
+
+@dataclass(frozen=True, eq=False)
+class WhiteSet:
+    """A training set in whitened coordinates.
+
+    Attributes
+    ----------
+    position : ndarray of shape (n, dim)
+    value : ndarray of shape (n,)
+        Potentials less `offset`.
+    gradient : ndarray of shape (k, dim) or None
+        Gradients with respect to the whitened coordinates.
+    has_gradient : ndarray of int, shape (k,)
+        Rows of `position` that the gradients belong to.
+    offset : float
+    """
+
+    position: np.ndarray
+    value: np.ndarray
+    gradient: np.ndarray | None
+    has_gradient: np.ndarray
+    offset: float
