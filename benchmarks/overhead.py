@@ -46,6 +46,10 @@ class Timed:
         return _TimedLocal(local, self)
 
 
+    def product(self, position, velocity):
+        return self._time("product", self.metric.product, position, velocity)
+
+
 class _TimedLocal:
     def __init__(self, local, owner):
         self.local, self.owner = local, owner

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from understudy.dynamics import batched_cholesky
+from understudy.dynamics import RiemannianPoint, batched_cholesky, riemannian_momentum
 from understudy.dynamics.metrics import times_rows
 
 Phase = tuple[np.ndarray, np.ndarray]
@@ -78,9 +78,7 @@ class Symplectic(ReversibleVolumePreserving):
     def test_energy_error_has_slope_two_in_the_step_size(self, flow):
         time, counts = 1.6, np.array([16, 32, 64, 128])
         before = flow.energy(flow.position, flow.momentum)
-        errors = [
-            flow.energy(*flow(flow.position, flow.momentum, time / n, int(n))) - before for n in counts
-        ]
+        errors = [flow.energy(*flow(flow.position, flow.momentum, time / n, int(n))) - before for n in counts]
         size = np.sqrt(np.mean(np.square(errors), axis=1))
         assert size[-1] > 1e-7  # well above rounding
         slope = np.polyfit(np.log(time / counts), np.log(size), 1)[0]
@@ -149,6 +147,26 @@ class ShearMetric:
         half = np.matmul(np.swapaxes(root, 1, 2)[:, None], slope)
         assert half.shape == (n, 2, 2, 2)
         return TensorLocal(np.swapaxes(root, 1, 2) @ root, half + np.swapaxes(half, 2, 3))
+
+
+@dataclass
+class Case:
+    """A force, a metric, and where to start from."""
+
+    force: object
+    metric: object
+    centre: np.ndarray
+    scale: float = 1.0
+
+    def start(self, rng, n):
+        position = self.centre + self.scale * rng.normal(size=(n, len(self.centre)))
+        normals = rng.normal(size=position.shape)
+        return self.start_at(position, riemannian_momentum(self.metric.at(position), normals))
+
+    def start_at(self, position, momentum):
+        everyone = np.ones(len(position), dtype=bool)
+        local = self.metric.at(position)
+        return RiemannianPoint(position, momentum, *self.force(position), local, everyone, ~everyone)
 
 
 class Recorder:

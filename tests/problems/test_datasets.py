@@ -47,7 +47,7 @@ def downloads(monkeypatch, tmp_path_factory):
         return str(Path(path) / fname)
 
     fake.retrieve = retrieve
-    fake.os_cache = lambda name: cache / name if cache.joinpath(name).mkdir(exist_ok=True) is None else None
+    fake.os_cache = lambda name: cache
     fake.cache = cache
     monkeypatch.setitem(sys.modules, "pooch", fake)
     return fake

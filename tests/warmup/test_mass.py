@@ -96,7 +96,9 @@ def test_directions_do_not_matter_once_there_is_a_metric(n, rng, covariance):
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("current", [None, UnitMetric(), DenseMetric(np.eye(3))], ids=["none", "unit", "dense"])
+@pytest.mark.parametrize(
+    "current", [None, UnitMetric(), DenseMetric(np.eye(3))], ids=["none", "unit", "dense"]
+)
 class TestNothingToLearn:
     def test_from_one_value_over_and_over(self, shape, current):
         # 0.1 is not representable: its mean over 44 draws is not 0.1, nor its standard deviation 0.
@@ -122,7 +124,9 @@ def test_fewer_draws_than_dimensions_give_a_positive_definite_metric(current, n,
     covariance = np.diag(np.logspace(-3, 3, 20))
     draws, gradient = gaussian(rng, covariance, n)
     metric = fisher_metric(draws, gradient, "dense", DenseMetric(covariance) if current else None)
-    values = np.linalg.eigvalsh(metric.covariance / np.sqrt(np.outer(np.diag(covariance), np.diag(covariance))))
+    values = np.linalg.eigvalsh(
+        metric.covariance / np.sqrt(np.outer(np.diag(covariance), np.diag(covariance)))
+    )
     assert (values > 1e-3).all()
     assert (values < 1e3).all()
 

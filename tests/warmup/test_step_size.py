@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from gaussians import start_gaussian
 
 from understudy import DiagonalMetric, Evaluator, State, Streams, Target, UnitMetric
 from understudy.dynamics import PhasePoint, kinetic_energy, leapfrog
@@ -71,9 +72,7 @@ def trial(evaluator, state, metric, step_size, seed):
     n, dim = state.position.shape
     momentum = metric.momentum(Streams(seed, n).normals(dim))
     start = PhasePoint(state.position, momentum, state.potential, state.gradient, np.ones(n, dtype=bool))
-    end, _ = leapfrog(
-        exact_force(evaluator), metric, start, step_size, np.ones(n, dtype=int), max_energy_range=np.inf
-    )
+    end, _ = leapfrog(exact_force(evaluator), metric, start, step_size, np.ones(n, dtype=int))
     gained = end.potential + kinetic_energy(metric, end.momentum)
     lost = state.potential + kinetic_energy(metric, momentum) - gained
     return np.where(end.complete, lost, np.nan)
@@ -82,7 +81,7 @@ def trial(evaluator, state, metric, step_size, seed):
 class TestFirstStepSize:
     @pytest.mark.parametrize("dim", [1, 10])
     @pytest.mark.parametrize("scale", [1e-6, 1e-3, 1.0, 1e3, 1e6])
-    def test_it_is_the_largest_power_of_two_that_is_accepted(self, scale, dim, rng, start_gaussian):
+    def test_it_is_the_largest_power_of_two_that_is_accepted(self, scale, dim, rng):
         evaluator, state = start_gaussian(scale**2 * np.eye(dim), scale * rng.normal(size=(6, dim)))
         step_size = first_step_size(evaluator, Streams(3, 6), state, UnitMetric(), 0.8)
         assert (np.log2(step_size) % 1 == 0).all()
@@ -90,20 +89,28 @@ class TestFirstStepSize:
         assert not (trial(evaluator, state, UnitMetric(), 2 * step_size, 3) > np.log(0.8)).any()
         np.testing.assert_array_less(np.abs(np.log2(step_size / scale)), 4.0)
 
+    @pytest.mark.parametrize("distance", [1e2, 1e4])
+    def test_in_the_far_tails_too(self, distance, rng):
+        """There a long step gains so much energy that the kernel would give it up."""
+        evaluator, state = start_gaussian(np.eye(2), distance * rng.normal(size=(6, 2)))
+        step_size = first_step_size(evaluator, Streams(3, 6), state, UnitMetric(), 0.8)
+        assert (trial(evaluator, state, UnitMetric(), step_size, 3) > np.log(0.8)).all()
+        assert not (trial(evaluator, state, UnitMetric(), 2 * step_size, 3) > np.log(0.8)).any()
+
     @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
-    def test_it_costs_few_gradients(self, scale, rng, start_gaussian):
+    def test_it_costs_few_gradients(self, scale, rng):
         evaluator, state = start_gaussian(scale**2 * np.eye(3), scale * rng.normal(size=(5, 3)))
         first_step_size(evaluator, Streams(1, 5), state, UnitMetric(), 0.8)
         # One for each doubling; small scales are guessed from the gradient, large ones are climbed to from 1.
         assert evaluator.counts.n_gradients <= 5 * (6 + max(0.0, np.log2(scale)))
 
-    def test_it_is_measured_in_the_metric(self, rng, start_gaussian):
+    def test_it_is_measured_in_the_metric(self, rng):
         scale = np.array([1e-3, 1.0, 1e3])
         evaluator, state = start_gaussian(np.diag(scale**2), scale * rng.normal(size=(6, 3)))
         step_size = first_step_size(evaluator, Streams(1, 6), state, DiagonalMetric(scale**2), 0.8)
         assert ((step_size > 0.2) & (step_size < 5)).all()
 
-    def test_a_chain_does_not_depend_on_those_beside_it(self, rng, start_gaussian):
+    def test_a_chain_does_not_depend_on_those_beside_it(self, rng):
         positions = rng.normal(size=(4, 2)) * np.array([[1.0], [100.0], [1.0], [1e-3]])
         evaluator, state = start_gaussian(np.eye(2), positions)
         together = first_step_size(evaluator, Streams(1, 4), state, UnitMetric(), 0.8)

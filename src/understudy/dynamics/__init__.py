@@ -4,18 +4,19 @@ Nothing here knows of targets: a *force* is any function of positions that retur
 """
 
 from understudy.dynamics.generalized_leapfrog import (
-    ImplicitSolver,
     RiemannianPoint,
     generalized_leapfrog,
     riemannian_energy,
     riemannian_momentum,
 )
+from understudy.dynamics.implicit import ImplicitSolver
 from understudy.dynamics.leapfrog import Force, PhasePoint, leapfrog
 from understudy.dynamics.metrics import (
     DenseMetric,
     DiagonalMetric,
     EuclideanMetric,
     LocalMetric,
+    ProductMetric,
     RiemannianMetric,
     UnitMetric,
     batched_cholesky,
@@ -30,6 +31,7 @@ __all__ = [
     "ImplicitSolver",
     "LocalMetric",
     "PhasePoint",
+    "ProductMetric",
     "RiemannianMetric",
     "RiemannianPoint",
     "UnitMetric",

@@ -21,38 +21,17 @@ fraction of a standard deviation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from understudy.checks import require_positive, require_whole
+from understudy.dynamics.implicit import ImplicitSolver, fixed_point, norm
 from understudy.dynamics.leapfrog import Force
-from understudy.dynamics.metrics import LocalMetric, RiemannianMetric, times_rows
+from understudy.dynamics.metrics import LocalMetric, ProductMetric, RiemannianMetric, times_rows
 
-
-@dataclass(frozen=True)
-class ImplicitSolver:
-    """How hard to work on the implicit equations.
-
-    Parameters
-    ----------
-    tolerance : float
-        Largest residual of a solved equation, in standard deviations.
-    max_iterations : int
-        Iterations after which an equation counts as unsolved.
-    return_tolerance : float
-        Largest distance between a step's start and where the way back ends, in standard deviations.
-    """
-
-    tolerance: float = 1e-8
-    max_iterations: int = 40
-    return_tolerance: float = 1e-6
-
-    def __post_init__(self) -> None:
-        require_positive(self.tolerance, "tolerance", ())
-        require_whole("max_iterations", self.max_iterations, 1)
-        require_positive(self.return_tolerance, "return_tolerance", ())
+#: Which chains of a batch: their numbers, or all of them.
+Rows = np.ndarray | slice
+EVERY = slice(None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,28 +51,29 @@ class RiemannianPoint:
 
     def take(self, rows: np.ndarray, local: LocalMetric) -> RiemannianPoint:
         """Return some of the chains; `local` is the metric where they are."""
-        return RiemannianPoint(local=local, **{name: getattr(self, name)[rows] for name in _ROWS})
+        return RiemannianPoint(local=local, **{name: getattr(self, name)[rows] for name in _ARRAYS})
 
     def put(self, rows: np.ndarray, point: RiemannianPoint) -> RiemannianPoint:
         """Return all chains, with these rows moved to `point`; the metric is left as it is."""
-        moved = {name: getattr(self, name).copy() for name in _ROWS}
+        moved = {name: getattr(self, name).copy() for name in _ARRAYS}
         for name, values in moved.items():
             values[rows] = getattr(point, name)
         return replace(self, **moved)
 
 
-_ROWS = ("position", "momentum", "potential", "gradient", "complete", "unsolved")
+_ARRAYS = ("position", "momentum", "potential", "gradient", "complete", "unsolved")
 
 
-def velocity(local: LocalMetric, momentum: np.ndarray) -> np.ndarray:
-    """Return :math:`G^{-1} p` of each row; NaN where the metric is not positive definite."""
-    pivots = np.diagonal(local.cholesky, axis1=1, axis2=2)
-    usable = np.isfinite(local.cholesky).all(axis=(1, 2)) & (pivots > 0).all(axis=1)
+def velocity(local: LocalMetric, momentum: np.ndarray, rows: Rows = EVERY) -> np.ndarray:
+    """Return :math:`G^{-1} p` of these rows of the metric; NaN where it is not positive definite."""
+    matrix, cholesky = local.matrix[rows], local.cholesky[rows]
+    pivots = np.diagonal(cholesky, axis1=1, axis2=2)
+    usable = np.isfinite(cholesky).all(axis=(1, 2)) & (pivots > 0).all(axis=1)
     if not usable.all():
         found = np.full_like(momentum, np.nan)
-        found[usable] = _solve(local.matrix[usable], momentum[usable])
+        found[usable] = _solve(matrix[usable], momentum[usable])
         return found
-    return _solve(local.matrix, momentum)
+    return _solve(matrix, momentum)
 
 
 def _solve(matrix: np.ndarray, rows: np.ndarray) -> np.ndarray:
@@ -174,10 +154,8 @@ def _step(
     half_step = 0.5 * step_size[:, None]
     everyone = np.ones(len(half_step), dtype=bool)
     half, solved = _solve_momentum(start.local, start.momentum, half_step, slope, everyone, solver)
-    position, local, n_there, solved = _solve_position(metric, start, half, half_step, solved, solver)
-    if local is None:
-        local = metric.at(position)
-        n_there += 1
+    position, n_metrics, solved = _solve_position(metric, start, half, half_step, solved, solver)
+    local = metric.at(position)
     potential, gradient = start.potential.copy(), start.gradient.copy()
     if solved.any():
         potential[solved], gradient[solved] = force(position[solved])
@@ -188,7 +166,7 @@ def _step(
     end = RiemannianPoint(position, momentum, potential, gradient, local, finite, ~solved)
     n_back, returned = _returns(metric, start, end, half, half_step, slope, solver)
     end = replace(end, complete=returned, unsolved=~solved | (finite & ~returned))
-    return end, slope, solved, n_there + n_back
+    return end, slope, solved, n_metrics + n_back + 1
 
 
 def _returns(
@@ -202,9 +180,9 @@ def _returns(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Solve the equations of the step back from `end` with its momentum reversed; say who finds the start."""
     back_half, solved = _solve_momentum(end.local, -end.momentum, half_step, slope, end.complete, solver)
-    solved &= _covector_norm(end.local, back_half + half) <= solver.return_tolerance
-    back, _, n_metrics, solved = _solve_position(metric, end, back_half, half_step, solved, solver)
-    close = _vector_norm(start.local, back - start.position) <= solver.return_tolerance
+    solved &= norm(_white_covector(end.local, back_half + half)) <= solver.return_tolerance
+    back, n_metrics, solved = _solve_position(metric, end, back_half, half_step, solved, solver)
+    close = norm(_white_vector(start.local, back - start.position)) <= solver.return_tolerance
     return n_metrics, solved & close
 
 
@@ -217,13 +195,15 @@ def _solve_momentum(
     solver: ImplicitSolver,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Solve the first implicit equation; the metric stays where it is."""
+    along = np.zeros_like(momentum)
 
     def update(half: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        kick = slope - 0.5 * local.quadratic_contraction(velocity(local, half))
-        proposal = momentum - half_step * kick
-        return proposal[rows], _covector_norm(local, proposal - half)[rows]
+        along[rows] = velocity(local, half, rows)
+        kick = slope[rows] - 0.5 * local.quadratic_contraction(along)[rows]
+        proposal = momentum[rows] - half_step[rows] * kick
+        return proposal, _white_covector(local, proposal - half, rows)
 
-    return _fixed_point(update, momentum, momentum, moving, solver)
+    return fixed_point(update, momentum - half_step * slope, momentum, moving, solver)
 
 
 def _solve_position(
@@ -233,63 +213,42 @@ def _solve_position(
     half_step: np.ndarray,
     moving: np.ndarray,
     solver: ImplicitSolver,
-) -> tuple[np.ndarray, LocalMetric | None, np.ndarray, np.ndarray]:
-    """Solve the second implicit equation.
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    r"""Solve the second implicit equation.
 
-    Returns the solution, the metric there unless some rows were solved before others, the number of calls of the
-    metric for each row, and which rows were solved.
+    Forming the metric at each iterate is dear. A metric that offers its product with a vector is asked only for that:
+    with :math:`u = G(q')^{-1} p_{1/2}` unknown, the equation is :math:`G(q')\,u = p_{1/2}` at
+    :math:`q' = q + \frac{\epsilon}{2} (G(q)^{-1} p_{1/2} + u)`, and :math:`G(q)^{-1}` turns its residual into a
+    change of :math:`u`.
+
+    Returns the solution, the number of calls of the metric for each row, and which rows were solved.
     """
     here = velocity(start.local, half)
     n_calls = np.zeros(len(half), dtype=int)
-    latest = start.local
 
-    def update(candidate: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        nonlocal latest
-        latest = metric.at(candidate[rows])
+    def by_metric(candidate: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         n_calls[rows] += 1
-        proposal = start.position.copy()
-        proposal[rows] += half_step[rows] * (here[rows] + velocity(latest, half[rows]))
-        return proposal[rows], _vector_norm(start.local, proposal - candidate)[rows]
+        there = velocity(metric.at(candidate), half[rows])
+        proposal = start.position[rows] + half_step[rows] * (here[rows] + there)
+        return proposal, _white_vector(start.local, proposal - candidate, rows)
+
+    def by_product(candidate: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        unknown = (candidate - start.position[rows]) / half_step[rows] - here[rows]
+        error = half[rows] - metric.product(candidate, unknown)  # type: ignore[attr-defined]
+        change = half_step[rows] * velocity(start.local, error, rows)
+        return candidate + change, _white_vector(start.local, change, rows)
 
     guess = start.position + 2.0 * half_step * here
-    solution, solved = _fixed_point(update, guess, start.position, moving, solver)
-    together = solved.all() and (n_calls == n_calls.max(initial=0)).all()
-    return solution, latest if together else None, n_calls, solved
+    update = by_product if isinstance(metric, ProductMetric) else by_metric
+    solution, solved = fixed_point(update, guess, start.position, moving, solver)
+    return solution, n_calls, solved
 
 
-def _fixed_point(
-    update: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]],
-    guess: np.ndarray,
-    origin: np.ndarray,
-    moving: np.ndarray,
-    solver: ImplicitSolver,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Iterate until each moving row has a residual within the tolerance; return the iterates and who was solved.
-
-    ``update(x, rows)`` gives the next iterate of these rows and the residual that they have now. A row stops at the
-    iterate whose residual passed, so that what `update` computed there can be used again, and so that no row depends
-    on how long its neighbours take. Rows that are not solved rest at `origin`.
-    """
-    x, solved = guess.copy(), np.zeros(len(guess), dtype=bool)
-    rows = np.flatnonzero(moving & np.isfinite(x).all(axis=1))
-    for _ in range(solver.max_iterations + 1):
-        if not rows.size:
-            break
-        proposal, residual = update(x, rows)
-        solved[rows] = residual <= solver.tolerance
-        going_on = ~solved[rows] & np.isfinite(residual)
-        rows = rows[going_on]
-        x[rows] = proposal[going_on]
-    x[~solved] = origin[~solved]
-    return x, solved
+def _white_vector(local: LocalMetric, delta: np.ndarray, rows: Rows = EVERY) -> np.ndarray:
+    """Displacements of the position, in standard deviations."""
+    return times_rows(np.swapaxes(local.cholesky[rows], 1, 2), delta)
 
 
-def _vector_norm(local: LocalMetric, delta: np.ndarray) -> np.ndarray:
-    """Length of displacements of the position, in standard deviations."""
-    scaled = times_rows(np.swapaxes(local.cholesky, 1, 2), delta)
-    return np.asarray(np.sqrt(np.einsum("ij,ij->i", scaled, scaled)))
-
-
-def _covector_norm(local: LocalMetric, delta: np.ndarray) -> np.ndarray:
-    """Length of differences of momentum, in standard deviations."""
-    return np.sqrt(np.einsum("ij,ij->i", delta, velocity(local, delta)))
+def _white_covector(local: LocalMetric, delta: np.ndarray, rows: Rows = EVERY) -> np.ndarray:
+    """Differences of momentum, in standard deviations."""
+    return _white_vector(local, velocity(local, delta, rows), rows)

@@ -98,16 +98,18 @@ def leapfrog(
         complete = start.complete & np.isfinite(lowest) & np.isfinite(gradient).all(axis=1)
         for step in range(int(n_steps.max(initial=0))):
             moving = np.flatnonzero(complete & (n_steps > step))
-            epsilon = step_size[moving, None]
-            half = momentum[moving] - 0.5 * epsilon * gradient[moving]
-            moved = position[moving] + epsilon * metric.velocity(half)
-            finite = np.isfinite(moved).all(axis=1)
-            if not finite.all():  # where the numbers end there is nothing to evaluate
-                complete[moving] = finite
-                moving, epsilon, half, moved = moving[finite], epsilon[finite], half[finite], moved[finite]
             if not moving.size:
                 break
             rows = slice(None) if moving.size == len(position) else moving
+            epsilon = step_size[rows, None]
+            half = momentum[rows] - 0.5 * epsilon * gradient[rows]
+            moved = position[rows] + epsilon * metric.velocity(half)
+            finite = np.isfinite(moved).all(axis=1)
+            if not finite.all():  # where the numbers end there is nothing to evaluate
+                complete[rows], rows = finite, moving[finite]
+                epsilon, half, moved = epsilon[finite], half[finite], moved[finite]
+                if not rows.size:
+                    continue
             position[rows] = moved
             potential[rows], gradient[rows] = force(moved)
             momentum[rows] = half - 0.5 * epsilon * gradient[rows]

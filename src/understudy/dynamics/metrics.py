@@ -71,6 +71,15 @@ class RiemannianMetric(Protocol):
         ...
 
 
+@runtime_checkable
+class ProductMetric(RiemannianMetric, Protocol):
+    """A Riemannian metric that can be multiplied by a vector for much less than it costs to form."""
+
+    def product(self, position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+        r"""Return :math:`G(q)\, v` of each row, ``(n, dim)``."""
+        ...
+
+
 @dataclass(frozen=True, eq=False)
 class UnitMetric:
     """The identity.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -93,7 +93,8 @@ class RMHMC(Lengths):
         """Move every chain by one trajectory and one exact decision."""
         assert state.gradient is not None and self.metric is not None
         step_size, n_steps = self.draw(streams)
-        local = self.metric.at(state.position)
+        known = state.known_metric is not None and state.known_metric[0] is self.metric
+        local = state.known_metric[1] if known else self.metric.at(state.position)  # type: ignore[index]
         momentum = riemannian_momentum(local, streams.normals(state.position.shape[1]))
         usable = np.isfinite(momentum).all(axis=1)
         start = RiemannianPoint(
@@ -105,7 +106,11 @@ class RMHMC(Lengths):
         energy = riemannian_energy(start)
         end_energy = np.where(end.complete, riemannian_energy(end), np.nan)
         accepted, probability = metropolis(energy, end_energy, streams.uniforms())
-        return state.accept(accepted, State(end.position, end.potential, end.gradient)), Info(
+        new = state.accept(accepted, State(end.position, end.potential, end.gradient))
+        # A metric cannot be put together from rows of two, so it is remembered only if all chains agree.
+        if accepted.all() or not accepted.any():
+            new = replace(new, known_metric=(self.metric, end.local if accepted.all() else local))
+        return new, Info(
             accepted=accepted,
             acceptance_rate=probability,
             step_size=step_size,
@@ -116,6 +121,6 @@ class RMHMC(Lengths):
             n_exact=n_taken,
             proposal=end.position,
             proposal_momentum=end.momentum,
-            n_metrics=1 + n_metrics,
+            n_metrics=n_metrics + (not known),
             unsolved=end.unsolved,
         )

@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from understudy.dynamics import Force
+from understudy.dynamics import Force, LocalMetric, RiemannianMetric
 from understudy.kernels.streams import AnyStreams
 from understudy.targets import Evaluation, Evaluator
 
@@ -19,6 +19,9 @@ class State:
     position: np.ndarray  # (chains, dim)
     potential: np.ndarray  # (chains,)
     gradient: np.ndarray | None = None  # (chains, dim), for kernels that use exact gradients
+    known_metric: tuple[RiemannianMetric, LocalMetric] | None = (
+        None  # a metric, and what it is where the chains are
+    )
 
     @classmethod
     def from_evaluation(cls, evaluation: Evaluation) -> State:

@@ -99,9 +99,8 @@ def load_mat(name: str) -> dict[str, np.ndarray]:
 def load_libsvm(name: str, n_features: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the features ``(n_rows, n_features)`` and labels ``(n_rows,)`` of a file in LIBSVM's text format."""
     path = fetch(name)
-    opened = gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb")
-    with opened as file:
-        return parse_libsvm(file.read(), n_features)
+    text = path.read_bytes()
+    return parse_libsvm(gzip.decompress(text) if path.suffix == ".gz" else text, n_features)
 
 
 def parse_libsvm(text: bytes, n_features: int) -> tuple[np.ndarray, np.ndarray]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-# A block of 8 MB stays in the last-level cache from one product to the next, and is large enough for BLAS to
+# A block of 4 to 8 MB stays in the last-level cache from one product to the next, and is large enough for BLAS to
 # use its threads. Smaller blocks were slower, and so was a single one where the matrix does not fit the cache.
-_BLOCK_SIZE = 2**20
+_BLOCK_SIZE = 2**19
 # BLAS multiplies a few vectors one after the other faster than as one thin matrix. It also rounds them alike then,
 # so that the draws of a few chains do not depend on how many there are.
 _FEW = 8
@@ -33,7 +33,7 @@ def row_blocks(matrix: np.ndarray, multiple: int = 1) -> np.ndarray:
             [2., 4., 6., 0.]]])
     """
     n_rows, dim = matrix.shape
-    n_blocks = -(-matrix.size // _BLOCK_SIZE)
+    n_blocks = max(matrix.size // _BLOCK_SIZE, 1)
     width = -(-n_rows // (n_blocks * multiple)) * multiple
     padded = np.zeros((n_blocks * width, dim))
     padded[:n_rows] = matrix

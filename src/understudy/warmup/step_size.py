@@ -95,7 +95,7 @@ def first_step_size(
     searching = np.ones(n, dtype=bool)
     for _ in range(50):
         steps = np.where(searching, 1, 0)
-        end, _ = leapfrog(exact_force(evaluator), metric, start, step_size, steps, max_energy_range=np.inf)
+        end, _ = leapfrog(exact_force(evaluator), metric, start, step_size, steps)
         end_energy = end.potential + kinetic_energy(metric, end.momentum)
         good = end.complete & (energy - end_energy > np.log(target))
         direction = np.where(direction == 0, np.where(good, 1.0, -1.0), direction)

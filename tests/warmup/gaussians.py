@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
-import pytest
 
 from understudy import Evaluator, State, Target
 
@@ -23,8 +20,3 @@ def start_gaussian(covariance: np.ndarray, position: np.ndarray) -> Start:
     )
     state = State.from_evaluation(Evaluator(target).value_and_gradient(position))
     return Evaluator(target), state
-
-
-@pytest.fixture(name="start_gaussian")
-def _start_gaussian() -> Callable[..., Start]:
-    return start_gaussian

@@ -1,0 +1,115 @@
+"""How close stand-ins come: sd(D) on 500 fresh exact-HMC draws, after training on few others.
+
+Positions are draws of `understudy.sample`, which are shuffled for each repeat; evaluations are exact. Printed are the
+median over repeats, with the range, beside the figure to reach. Nothing is stored.
+
+    UNDERSTUDY_DATA=... python benchmarks/surrogates_accuracy.py [--repeats 3] [bank elliptic outputs ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+import understudy as us
+from understudy.problems import elliptic_pde, logistic_a9a, logistic_bank, logistic_simulated
+from understudy.surrogates.discrepancy import discrepancy_variance
+from understudy.surrogates.outputs import OutputSurrogate
+from understudy.surrogates.quadratic import QuadraticNetwork
+from understudy.surrogates.training import TrainingSet
+
+N_FRESH = 500
+
+
+@dataclass(frozen=True)
+class Row:
+    n: int  # evaluations to train on
+    recipe: Callable[[Any], Any]  # from the target
+    name: str
+    wanted: float
+    gradient: bool = True
+
+
+QUADRATIC = (lambda target: QuadraticNetwork(), "quadratic")
+
+
+def nodes(n_hidden: int) -> tuple[Callable[[Any], Any], str]:
+    return (lambda target: QuadraticNetwork(n_hidden)), f"quadratic + {n_hidden} nodes"
+
+
+def outputs(n_hidden: int = 0) -> tuple[Callable[[Any], Any], str]:
+    return (lambda target: OutputSurrogate.of(target, n_hidden)), "outputs, values only"
+
+
+PROBLEMS: dict[str, tuple[Callable[[], Any], int, int, list[Row]]] = {
+    "simulated": (logistic_simulated, 150, 160, [Row(100, *QUADRATIC, 0.02)]),
+    "bank": (
+        logistic_bank,
+        250,
+        400,
+        [Row(100, *QUADRATIC, 0.10), Row(100, *nodes(1000), 0.10), Row(800, *nodes(2000), 0.06)],
+    ),
+    "a9a": (logistic_a9a, 200, 160, [Row(100, *QUADRATIC, 0.17)]),
+    "elliptic": (
+        lambda: elliptic_pde(observations="paper"),
+        300,
+        500,
+        [Row(100, *QUADRATIC, 0.42), Row(100, *nodes(1000), 0.42), Row(800, *nodes(2000), 0.30)],
+    ),
+    "outputs": (
+        lambda: elliptic_pde(observations="paper"),
+        300,
+        400,
+        [
+            Row(150, *outputs(), 0.30, False),
+            Row(300, *outputs(), 0.18, False),
+            Row(600, *outputs(), 0.10, False),
+        ],
+    ),
+}
+
+
+def evaluations(target: Any, tune: int, draws: int) -> TrainingSet:
+    """Draw from the posterior by exact HMC, and evaluate there."""
+    run = us.sample(target, draws, tune=tune, chains=4, random_seed=11, progressbar=False)
+    position = target.transform.to_position(run.draws.reshape(-1, target.dim))
+    found = us.Evaluator(target).value_and_gradient(position)
+    return TrainingSet(found.position, found.potential, found.gradient, found.outputs)
+
+
+def measure(row: Row, target: Any, everything: TrainingSet, seed: int) -> float:
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(everything))
+    fresh, training = everything.rows(order[:N_FRESH]), everything.rows(order[N_FRESH : N_FRESH + row.n])
+    if not row.gradient:
+        training = TrainingSet(training.position, training.potential, outputs=training.outputs)
+    return discrepancy_variance(row.recipe(target).fit(training, rng), fresh) ** 0.5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("problems", nargs="*", default=list(PROBLEMS))
+    parser.add_argument("--repeats", type=int, default=3)
+    options = parser.parse_args()
+    for name in options.problems:
+        make, tune, draws, rows = PROBLEMS[name]
+        target = make().target
+        everything = evaluations(target, tune, draws)
+        for row in rows:
+            started = time.perf_counter()
+            found = np.array([measure(row, target, everything, seed) for seed in range(options.repeats)])
+            seconds = (time.perf_counter() - started) / options.repeats
+            print(
+                f"{name:10s} {row.n:4d} evaluations, {row.name:24s} sd(D) {np.median(found):.4f} "
+                f"({found.min():.4f} to {found.max():.4f}), wanted {row.wanted:.2f}; {seconds:.1f} s a fit",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,121 @@
+"""How well Gaussian processes stand in for the elliptic PDE, and what they cost.
+
+sd(D) is the standard deviation of the exact potential less the stand-in's, on 500 draws of exact HMC that no fit has
+seen. Processes learn from values and gradients at other draws, whitened by these alone. Several training sets are
+tried; the median is printed with the range. Times are ratios within this process, because machines are noisy: of a
+fit to one Cholesky factorisation of as many rows, and of an evaluation to its bare matrix products.
+
+    python benchmarks/surrogates_gp.py [--repeats 3] [--sizes 100 200]
+
+Draws are kept in the temporary folder, so that a second run starts at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.linalg import cholesky
+
+import understudy as us
+from understudy.problems.elliptic import elliptic_pde
+from understudy.surrogates.fitc import FITC
+from understudy.surrogates.gp import GaussianProcess
+from understudy.surrogates.training import TrainingSet
+
+N_FRESH = 500
+
+
+def exact_draws() -> TrainingSet:
+    """Return 2000 thinned draws with potentials and gradients, in random order."""
+    path = Path(tempfile.gettempdir()) / "understudy_elliptic_draws.npz"
+    if not path.exists():
+        target = elliptic_pde(observations="paper").target
+        run = us.sample(target, draws=1500, tune=500, chains=4, random_seed=7, progressbar=False)
+        draws = np.random.default_rng(0).permutation(run.draws[:, ::3].reshape(-1, target.dim))
+        raw = target.evaluate(draws, gradient=True)
+        np.savez(path, position=draws, potential=-raw.log_density, gradient=-raw.gradient)
+    with np.load(path) as file:
+        return TrainingSet(file["position"], file["potential"], file["gradient"])
+
+
+def seconds(function: Callable[[], Any]) -> float:
+    started = time.perf_counter()
+    function()
+    return time.perf_counter() - started
+
+
+def accuracy(name: str, recipe: Any, sizes: list[int], repeats: int, draws: TrainingSet) -> None:
+    fresh, pool = draws.rows(np.arange(N_FRESH)), draws.rows(np.arange(N_FRESH, len(draws)))
+    for n in sizes:
+        spread, cost = [], []
+        for seed in range(repeats):
+            rng = np.random.default_rng(seed)
+            training = pool.rows(rng.permutation(len(pool))[:n])
+            started = time.perf_counter()
+            fitted = recipe.fit(training, rng)
+            cost.append(time.perf_counter() - started)
+            spread.append(float(np.std(fresh.potential - fitted.potential(fresh.position))))
+        print(
+            f"{name:44s} {n:5d} {np.median(spread):8.3f}   [{min(spread):.3f}, {max(spread):.3f}]"
+            f" {np.median(cost):8.1f} s   {getattr(fitted, 'hyperparameters', '')}",
+            flush=True,
+        )
+
+
+def costs(n: int, draws: TrainingSet) -> None:
+    rng = np.random.default_rng(0)
+    recipe = GaussianProcess("rational_quadratic", trend="radial", max_rows=600)
+    fitted = recipe.fit(draws.rows(np.arange(n)), rng)
+    again = GaussianProcess("rational_quadratic", trend="radial", hyperparameters=fitted.hyperparameters)
+    size = n * (draws.dim + 1)
+    matrix = np.eye(size) + 0.1
+    more = draws.rows(np.array([n]))
+    fits, updates = [], []
+    for _ in range(3):
+        bare = seconds(lambda: cholesky(matrix, lower=True, check_finite=False))
+        fits.append(seconds(lambda: again.fit(draws.rows(np.arange(n)), rng)) / bare)
+        updates.append(seconds(lambda: fitted.update(more)) / bare)
+    print(f"{size} rows: fit with given hyperparameters / bare Cholesky {np.median(fits):.2f}", flush=True)
+    print(f"{size} rows: update by one evaluation / bare Cholesky {np.median(updates):.2f}", flush=True)
+    centres, lean = draws.position[:n], draws.gradient[:n]
+    for chains in (4, 64):
+        where = draws.position[n : n + chains]
+
+        def products(where: np.ndarray = where) -> Any:
+            wide = np.ones((len(where), n))
+            return where @ centres.T, where @ lean.T, wide @ centres, wide @ lean
+
+        def force(where: np.ndarray = where) -> Any:
+            return fitted.potential_and_gradient(where)
+
+        force(), products()
+        ratios = [
+            seconds(lambda: [force() for _ in range(50)]) / seconds(lambda: [products() for _ in range(50)])
+            for _ in range(11)
+        ]
+        print(f"{chains} chains: force / its four bare products {np.median(ratios):.2f}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--sizes", type=int, nargs="+", default=[100, 200])
+    arguments = parser.parse_args()
+    draws = exact_draws()
+    print(f"{'values and gradients':44s} {'n':>5s}   sd(D)   [range]           median time")
+    radial = GaussianProcess("rational_quadratic", trend="radial")
+    accuracy("rational quadratic, radial trend", radial, arguments.sizes, arguments.repeats, draws)
+    plain = GaussianProcess("squared_exponential", trend="quadratic")
+    accuracy("squared exponential, quadratic trend", plain, arguments.sizes, arguments.repeats, draws)
+    accuracy("FITC, 50 inducing points, values only", FITC(50), arguments.sizes, arguments.repeats, draws)
+    costs(min(arguments.sizes), draws)
+
+
+if __name__ == "__main__":
+    main()

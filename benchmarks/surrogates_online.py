@@ -1,0 +1,100 @@
+"""What one online row costs, and how far row updates drift from solving for all rows at once.
+
+Costs are ratios in one process to a bare product of an s x s matrix with a vector, medians of interleaved repeats; rows
+are appended one at a time, and folded in blocks as they come. Drift is the largest difference of predictions for 500
+unseen rows, relative to their spread.
+
+    python benchmarks/surrogates_online.py [--size 2000] [--rows 10000] [--drift-rows 100000]
+
+On a busy machine set OPENBLAS_NUM_THREADS=1: threads that wait for each other are most of the noise.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from statistics import median
+
+import numpy as np
+from scipy.linalg import qr, solve_triangular
+
+from understudy.surrogates.online import RowUpdater
+from understudy.surrogates.pseudoinverse import PseudoinverseUpdater
+
+
+def seconds(work):
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def append_each(updater, features, targets):
+    for i in range(len(features)):
+        updater = updater.append(features[i : i + 1], targets[i : i + 1])
+    return updater
+
+
+def costs(size, n_rows, repeats=15):
+    """Print the cost of a row early and late, of asking for weights, and of the proposition."""
+    rng = np.random.default_rng(0)
+    matrix, vector = rng.standard_normal((size, size)), rng.standard_normal(size)
+    features, targets = rng.standard_normal((64, size)), rng.standard_normal(64)
+    early = RowUpdater.start(size, 1e-6).append(features[:10], targets[:10])
+    late = early
+    for _ in range(n_rows // 64):
+        late = late.append(rng.standard_normal((64, size)), rng.standard_normal(64))
+    literal = PseudoinverseUpdater.from_rows(features, targets)
+    taken = {name: [] for name in ("product", "early", "late", "weights", "proposition")}
+    for _ in range(repeats):
+        taken["product"].append(median(seconds(lambda: matrix @ vector) for _ in range(32)))
+        taken["early"].append(seconds(lambda: append_each(early, features, targets)) / 64)
+        taken["late"].append(seconds(lambda: append_each(late, features, targets)) / 64)
+        asked = late.append(features[:1], targets[:1])
+        taken["weights"].append(seconds(lambda asked=asked: asked.weights))
+        taken["proposition"].append(seconds(lambda: literal.append(features[0], targets[0])))
+    figures = {name: median(values) for name, values in taken.items()}
+    print(f"s = {size}: one product {1e3 * figures['product']:.2f} ms")
+    for name in ("early", "late", "weights", "proposition"):
+        print(f"  {name:12s} {figures[name] / figures['product']:7.2f} products")
+    print(f"  row {n_rows} against row 10: {figures['late'] / figures['early']:.3f}")
+
+
+def drift(size, n_rows, condition, duplicated, ridge=1e-8):
+    """Drift after single-row updates from an empty start."""
+    rng = np.random.default_rng(1)
+    turn = np.linalg.qr(rng.standard_normal((size, size)))[0]
+    scale = np.logspace(0.0, -np.log10(condition), size)
+    features = (rng.standard_normal((n_rows, size)) * scale) @ turn.T
+    targets = features @ (turn @ rng.standard_normal(size)) + 0.1 * rng.standard_normal(n_rows)
+    if duplicated:
+        chosen = rng.integers(n_rows // 2, size=n_rows - n_rows // 2)
+        features[n_rows // 2 :], targets[n_rows // 2 :] = features[chosen], targets[chosen]
+    stacked = np.zeros((n_rows + size, size + 1), order="F")
+    stacked[:size, :size] = np.sqrt(ridge) * np.eye(size)
+    stacked[size:, :size], stacked[size:, size] = features, targets
+    triangle = qr(stacked, mode="r", overwrite_a=True, check_finite=False)[0][:size]
+    unseen = (rng.standard_normal((500, size)) * scale) @ turn.T
+    expected = unseen @ solve_triangular(triangle[:, :size], triangle[:, size])
+    weights = append_each(RowUpdater.start(size, ridge), features, targets).weights
+    return np.abs(unseen @ weights - expected).max() / expected.std()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--size", type=int, default=2000)
+    parser.add_argument("--rows", type=int, default=10_000)
+    parser.add_argument("--drift-rows", type=int, default=100_000)
+    options = parser.parse_args()
+    costs(options.size, options.rows)
+    print(f"drift after {options.drift_rows} single rows, ridge 1e-8")
+    for size in (50, 500):
+        for condition in (1e2, 1e12):
+            for duplicated in (False, True):
+                figure = drift(size, options.drift_rows, condition, duplicated)
+                print(
+                    f"  s={size} cond={condition:.0e} {'half repeated' if duplicated else 'plain':14s} {figure:.1e}"
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Networks that learn further evaluations, against the same networks trained on all of them at once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from understudy.surrogates.elm import Lesson
+from understudy.surrogates.network import RBFNetwork, SoftplusNetwork
+from understudy.surrogates.training import TrainingSet, WhiteSet
+
+DIM = 3
+RECIPES = [SoftplusNetwork(40), RBFNetwork(40), SoftplusNetwork(40, ridge=1e-6)]
+
+
+def evaluations(seed, n, gradients):
+    """A skewed potential, with no, some or all gradients."""
+    x = np.random.default_rng(seed).standard_normal((n, DIM))
+    potential = 0.5 * (x**2).sum(axis=1) + 0.3 * x[:, 0] ** 3 + np.exp(0.5 * x[:, 1])
+    gradient = x.copy()
+    gradient[:, 0] += 0.9 * x[:, 0] ** 2
+    gradient[:, 1] += 0.5 * np.exp(0.5 * x[:, 1])
+    if gradients == "none":
+        return TrainingSet(x, potential)
+    if gradients == "some":
+        gradient[::2] = np.nan
+    return TrainingSet(x, potential, gradient)
+
+
+def join(first, second):
+    gradients = [
+        np.full_like(part.position, np.nan) if part.gradient is None else part.gradient
+        for part in (first, second)
+    ]
+    return TrainingSet(
+        np.concatenate([first.position, second.position]),
+        np.concatenate([first.potential, second.potential]),
+        np.concatenate(gradients),
+    )
+
+
+def refitted(fitted, training):
+    """Weights with the bias, for all evaluations at once and everything else as it was."""
+    white = training.whiten(fitted.whitening)
+    base = fitted.lesson.white.offset
+    shifted = WhiteSet(
+        white.position, white.value + (white.offset - base), white.gradient, white.has_gradient, base
+    )
+    return Lesson(fitted.basis, shifted, fitted.lesson.gradient_weight).solve(fitted.ridge)[0], base
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=repr)
+@pytest.mark.parametrize("gradients", ["none", "some", "all"])
+def test_update_equals_refit(recipe, gradients):
+    first, second = evaluations(1, 60, gradients), evaluations(2, 40, gradients)
+    start = recipe.fit(first, np.random.default_rng(0))
+    fitted = start.update(second.rows(np.arange(25))).update(second.rows(np.arange(25, 40)))
+    weights, base = refitted(start, join(first, second))
+    unseen = np.random.default_rng(3).standard_normal((200, DIM))
+    expected = start.with_weights(weights[:-1], base + weights[-1]).potential_and_gradient(unseen)
+    for found, wanted in zip(fitted.potential_and_gradient(unseen), expected, strict=True):
+        assert np.abs(found - wanted).max() < 1e-8 * wanted.std()
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=repr)
+def test_single_evaluations_one_after_the_other(recipe):
+    first, second = evaluations(4, 60, "all"), evaluations(5, 100, "all")
+    fitted = start = recipe.fit(first, np.random.default_rng(0))
+    for i in range(len(second)):
+        fitted = fitted.update(second.rows(np.arange(i, i + 1)))
+    weights, base = refitted(start, join(first, second))
+    unseen = np.random.default_rng(6).standard_normal((200, DIM))
+    expected = start.with_weights(weights[:-1], base + weights[-1]).potential(unseen)
+    assert np.abs(fitted.potential(unseen) - expected).max() < 1e-8 * expected.std()
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=repr)
+def test_update_leaves_the_old_one_alone_and_learns(recipe):
+    start = recipe.fit(evaluations(7, 30, "none"), np.random.default_rng(0))
+    test = evaluations(8, 300, "none")
+    before = start.potential(test.position)
+    learnt = start.update(evaluations(9, 300, "all"))
+    np.testing.assert_array_equal(start.potential(test.position), before)
+    assert np.std(learnt.potential(test.position) - test.potential) < 0.5 * np.std(before - test.potential)
+
+
+@pytest.mark.parametrize("recipe", RECIPES[:2], ids=repr)
+def test_update_after_training_by_gram_matrices(recipe, monkeypatch):
+    """Where rows were too many to stack, the first factor comes from their Gram matrix."""
+    first, second = evaluations(10, 200, "all"), evaluations(11, 40, "all")
+    monkeypatch.setattr("understudy.surrogates.elm.MAX_STACKED", 0)
+    start = recipe.fit(first, np.random.default_rng(0))
+    fitted = start.update(second)
+    monkeypatch.undo()
+    weights, base = refitted(start, join(first, second))
+    unseen = np.random.default_rng(12).standard_normal((200, DIM))
+    expected = start.with_weights(weights[:-1], base + weights[-1]).potential(unseen)
+    assert np.abs(fitted.potential(unseen) - expected).max() < 1e-6 * expected.std()

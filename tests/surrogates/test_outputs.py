@@ -1,0 +1,250 @@
+"""Emulated outputs: conformance with any likelihood, exactness where it is due, bounds, compression, updates."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from conformance import FACTOR, MEAN, SurrogateConformance, assert_close, differences, skewed
+
+import understudy as us
+from understudy.errors import InputError
+from understudy.surrogates.output_space import QuadraticPotential, SmoothPotential
+from understudy.surrogates.outputs import FittedOutputs, OutputSurrogate, prior_potential
+from understudy.surrogates.training import TrainingSet
+
+
+def bent(position: np.ndarray) -> np.ndarray:
+    """A forward model that can be undone: whitened coordinates, bent by one another."""
+    z = (position - MEAN) @ np.linalg.inv(FACTOR).T
+    return np.stack([z[:, 0] + 0.3 * z[:, 1] ** 2, z[:, 1], z[:, 2] + 0.2 * z[:, 0] * z[:, 1]], axis=1)
+
+
+class Undone:
+    """The likelihood under which bent outputs have the skewed potential of the conformance tests, less its prior."""
+
+    def log_density(self, points):
+        return self._both(points)[0]
+
+    def gradient(self, points):
+        return self._both(points)[1]
+
+    def _both(self, points):
+        first = points[:, 0] - 0.3 * points[:, 1] ** 2
+        z = np.stack([first, points[:, 1], points[:, 2] - 0.2 * first * points[:, 1]], axis=1)
+        potential, slope = skewed(MEAN + z @ FACTOR.T)
+        slope = slope @ FACTOR - 0.2 * z
+        value = potential - 0.1 * (z**2).sum(axis=1)
+        by_first = slope[:, 0] - 0.2 * z[:, 1] * slope[:, 2]
+        by_second = slope[:, 1] - 0.2 * first * slope[:, 2] - 0.6 * z[:, 1] * by_first
+        return -value, -np.stack([by_first, by_second, slope[:, 2]], axis=1)
+
+
+def prior(position):
+    inverse = np.linalg.inv(FACTOR)
+    z = (position - MEAN) @ inverse.T
+    return 0.1 * (z**2).sum(axis=1), 0.2 * z @ inverse
+
+
+def with_outputs(training: TrainingSet) -> TrainingSet:
+    outputs = bent(training.position) if training.dim == 3 else None
+    return TrainingSet(training.position, training.potential, outputs=outputs)
+
+
+@dataclass(frozen=True, eq=False)
+class FittedWithOutputs(FittedOutputs):
+    def update(self, training):
+        return super().update(with_outputs(training))
+
+
+@dataclass(frozen=True)
+class WithOutputs(OutputSurrogate):
+    def fit(self, training, rng):
+        return FittedWithOutputs(**vars(super().fit(with_outputs(training), rng)))
+
+
+class TestQuadraticFeatures(SurrogateConformance):
+    gradients = False
+    accuracy = 1e-3  # the forward model is within reach, whatever the likelihood
+
+    @pytest.fixture
+    def recipe(self):
+        return WithOutputs(Undone(), prior)
+
+    def refit(self, fitted, everything):
+        everything = with_outputs(everything)
+        rows = fitted.features.rows(fitted.whitening.to_white(everything.position))
+        components = fitted.space.encode(everything.outputs)
+        penalty = np.sqrt(fitted.ridge * fitted.features.penalty)
+        stacked = np.concatenate([rows, np.diag(penalty)])
+        targets = np.concatenate([components, np.zeros((len(penalty), components.shape[1]))])
+        weights = np.linalg.lstsq(stacked, targets)[0]
+        return FittedWithOutputs(**{**vars(fitted), "emulator": fitted.features.emulator(weights)})
+
+    def test_update_equals_refit(self, fitted, training, points, rng):
+        if self.accuracy == 1e-3:
+            pytest.skip("what is learnt exactly does not change")
+        super().test_update_equals_refit(fitted, training, points, rng)
+
+    def test_needs_different_positions(self, recipe):
+        with pytest.raises(InputError, match="at least two different"):
+            recipe.fit(TrainingSet(np.ones((4, 3)), np.ones(4)), np.random.default_rng(0))
+
+
+class TestHiddenNodes(TestQuadraticFeatures):
+    accuracy = 0.01
+
+    @pytest.fixture
+    def recipe(self):
+        return WithOutputs(Undone(), prior, n_hidden=30, ridge=1e-2)
+
+
+def gaussian_target(n_outputs=6, dim=3, **settings):
+    mixing = np.random.default_rng(1).standard_normal((dim, n_outputs))
+
+    def forward(x):
+        return np.tanh(0.3 * x @ mixing) + 0.1 * x[:, :1] ** 2
+
+    likelihood = us.GaussianLikelihood(np.full(n_outputs, 0.2), sd=0.2)
+    prior = us.NormalPrior(0.0, 1.0, dim=dim)
+    return us.ForwardTarget(forward, likelihood, prior, vectorized=True, **settings)
+
+
+def train(target, rng, n, spread=1.0):
+    """Evaluate at normal positions."""
+    found = us.Evaluator(target).value(spread * rng.standard_normal((n, target.dim)))
+    return TrainingSet(found.position, found.potential, outputs=found.outputs)
+
+
+@pytest.mark.parametrize("n_hidden", [0, 20])
+@pytest.mark.parametrize(
+    "bounds", [None, [(0.0, None), (-2.0, 2.0), (None, 1.0)]], ids=["unbounded", "bounded"]
+)
+def test_derivatives_for_a_gaussian_likelihood_and_bounds(rng, bounds, n_hidden):
+    target = gaussian_target(bounds=bounds)
+    fitted = OutputSurrogate.of(target, n_hidden).fit(train(target, rng, 60), rng)
+    assert isinstance(fitted.misfit, QuadraticPotential)
+    points, velocity = 0.5 * rng.standard_normal((5, 3)), rng.standard_normal((5, 3))
+    gradient, hessian = fitted.potential_and_gradient(points)[1], fitted.hessian(points)
+    assert_close(gradient, differences(fitted.potential, points), 1e-6)
+    assert_close(hessian, differences(lambda q: fitted.potential_and_gradient(q)[1], points), 1e-5)
+    third = np.einsum("nkab,na,nb->nk", differences(fitted.hessian, points), velocity, velocity)
+    assert_close(fitted.quadratic_contraction(points, velocity), third, 1e-4)
+
+
+@pytest.mark.parametrize("bounds", [None, (-3.0, 3.0)], ids=["unbounded", "bounded"])
+def test_bounds_are_in_the_prior_and_exact(rng, bounds):
+    """With the exact outputs put in, prior and likelihood must give the evaluator's potential and nothing else."""
+    target = gaussian_target(bounds=bounds)
+    training = train(target, rng, 50)
+    potential, _ = prior_potential(target.prior, target.transform)(training.position)
+    total = potential - target.likelihood.log_density(training.outputs)
+    np.testing.assert_allclose(total, training.potential, rtol=1e-12)
+
+
+def test_outputs_beat_the_scalar_without_gradients(rng):
+    target = gaussian_target()
+    training, fresh = train(target, rng, 60), train(target, rng, 500)
+    emulated = OutputSurrogate.of(target, 20).fit(training, rng)
+    scalar = us_quadratic().fit(training, rng)
+    errors = [(f.potential(fresh.position) - fresh.potential).std() for f in (emulated, scalar)]
+    assert errors[0] < 0.5 * errors[1]
+
+
+def us_quadratic():
+    from understudy.surrogates.quadratic import QuadraticNetwork
+
+    return QuadraticNetwork(20)
+
+
+def test_many_outputs_are_compressed(rng):
+    """A thousand outputs that are functions of three parameters need few components, and lose nothing."""
+    target = gaussian_target(n_outputs=1000)
+    training = train(target, rng, 80, spread=0.1)
+    fitted = OutputSurrogate.of(target).fit(training, rng)
+    assert fitted.space.decoder.shape[0] < 40
+    outputs = training.select().outputs
+    lost = outputs - fitted.space.decode(fitted.space.encode(outputs))
+    assert (lost**2).sum() / 0.2**2 / len(outputs) <= 1e-4
+
+
+def test_outputs_that_matter_little_are_dropped_and_those_that_matter_kept(rng):
+    """Components are measured in units of the likelihood, not of the outputs."""
+    x = rng.standard_normal((50, 2))
+    outputs = np.stack([1e3 * x[:, 0], 1e-3 * x[:, 1]], axis=1)
+    likelihood = us.GaussianLikelihood(np.zeros(2), sd=[1e6, 1e-4])
+    training = TrainingSet(x, -likelihood.log_density(outputs) + 0.5 * (x**2).sum(axis=1), outputs=outputs)
+    fitted = OutputSurrogate(likelihood, lambda q: (0.5 * (q**2).sum(axis=1), q)).fit(training, rng)
+    kept = np.abs(fitted.space.decoder)
+    assert kept.shape[0] == 1
+    assert kept[0, 1] == pytest.approx(1e-4) and kept[0, 0] < 1e-3 * 1e6
+
+
+def test_constant_outputs_do_no_harm(rng):
+    target = gaussian_target()
+    training = train(target, rng, 40)
+    outputs = training.outputs.copy()
+    outputs[:, 2] = 0.7
+    fitted = OutputSurrogate.of(target).fit(
+        TrainingSet(training.position, training.potential, outputs=outputs), rng
+    )
+    np.testing.assert_allclose(fitted.outputs(training.position)[:, 2], 0.7)
+    assert np.isfinite(fitted.potential(training.position)).all()
+
+
+def test_other_likelihoods_are_not_taken_for_gaussian(rng):
+    class Student:
+        def log_density(self, points):
+            return -2.5 * np.log1p((points - 0.2) ** 2 / 0.16).sum(axis=1)
+
+        def gradient(self, points):
+            return -5.0 * (points - 0.2) / (0.16 + (points - 0.2) ** 2)
+
+    target = gaussian_target()
+    training = train(target, rng, 40)
+    recipe = OutputSurrogate(Student(), prior_potential(target.prior, target.transform))
+    assert isinstance(recipe.fit(training, rng).misfit, SmoothPotential)
+
+
+def test_far_out_it_stays_above_the_prior(rng):
+    target = gaussian_target()
+    fitted = OutputSurrogate.of(target, 10).fit(train(target, rng, 30), rng)
+    far = 1e3 * rng.standard_normal((200, 3))
+    best = target.likelihood.log_density(target.likelihood.data[None])[0]
+    assert (fitted.potential(far) >= -target.prior.log_density(far) - best - 1e-6).all()
+
+
+def test_fewer_rows_than_features(rng):
+    target = gaussian_target(dim=8)
+    training, fresh = train(target, rng, 30, spread=0.3), train(target, rng, 200, spread=0.3)
+    fitted = OutputSurrogate.of(target).fit(training, rng)
+    assert (fitted.potential(fresh.position) - fresh.potential).std() < 0.3 * fresh.potential.std()
+
+
+def test_evaluations_far_up_are_used_while_there_are_few(rng):
+    """A thousand precise outputs: hardly two evaluations are near each other in potential, and all are of use."""
+    target = gaussian_target(n_outputs=1000)
+    training, fresh = train(target, rng, 8), train(target, rng, 100)
+    assert len(training.select()) < 3
+    fitted = OutputSurrogate.of(target).fit(training, rng)
+    assert (fitted.potential(fresh.position) - fresh.potential).std() < fresh.potential.std()
+
+
+def test_outputs_are_needed(rng):
+    target = gaussian_target()
+    training = train(target, rng, 20)
+    without = TrainingSet(training.position, training.potential)
+    with pytest.raises(InputError, match="outputs"):
+        OutputSurrogate.of(target).fit(without, rng)
+    fitted = OutputSurrogate.of(target).fit(training, rng)
+    with pytest.raises(InputError, match="6 outputs"):
+        fitted.update(without)
+
+
+@pytest.mark.parametrize(
+    ("settings", "word"), [({"n_hidden": -1}, "n_hidden"), ({"ridge": -1.0}, "ridge"), ({"gain": 0}, "gain")]
+)
+def test_bad_settings_are_named(settings, word):
+    with pytest.raises(InputError, match=word):
+        OutputSurrogate(Undone(), prior, **settings)

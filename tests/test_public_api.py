@@ -1,0 +1,118 @@
+"""The public face: every name is there and explained, and a minimal install is enough for the core."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+
+import understudy
+
+# Plain records that the library makes and the user reads.
+RECORDS = {"Evaluation", "State"}
+EXTRAS = ("matplotlib", "pooch", "skfem", "h5netcdf", "h5py")
+
+
+def python(code):
+    """Run code in a fresh interpreter; return what it printed as JSON."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_names_are_there():
+    assert len(set(understudy.__all__)) == len(understudy.__all__)
+    for name in understudy.__all__:
+        assert getattr(understudy, name).__module__.startswith("understudy.")
+
+
+def test_everything_exported_is_listed():
+    public = {
+        name
+        for name, value in vars(understudy).items()
+        if not name.startswith("_") and not inspect.ismodule(value)
+    }
+    assert public == set(understudy.__all__)
+
+
+@pytest.mark.parametrize("name", understudy.__all__)
+def test_every_name_is_explained_with_an_example(name):
+    what = getattr(understudy, name)
+    text = inspect.getdoc(what)
+    assert text and text.split("\n\n")[0].endswith((".", ":"))
+    if name not in RECORDS:
+        assert "Examples\n--------\n" in text
+        assert doctest.DocTestParser().get_examples(text)
+
+
+@pytest.mark.parametrize("name", understudy.__all__)
+def test_public_methods_are_explained(name):
+    what = getattr(understudy, name)
+    if inspect.isclass(what):
+        for member, value in inspect.getmembers(what, callable):
+            if not member.startswith("_"):
+                assert inspect.getdoc(value), f"{name}.{member}"
+
+
+def test_the_version_is_that_of_the_package():
+    assert understudy.__version__ == version("understudy")
+
+
+def test_importing_brings_only_what_is_needed():
+    slow = [*EXTRAS, "xarray", "arviz_base", "arviz_stats", "pandas", "scipy.stats", "scipy.optimize"]
+    code = f"import json, sys, understudy; print(json.dumps([m for m in {slow} if m in sys.modules]))"
+    assert python(code) == []
+
+
+def test_importing_takes_little_longer_than_what_it_stands_on():
+    """Modules of its own against those of NumPy, SciPy and rich; a ratio, since machines differ."""
+    code = """
+import json, time
+start = time.perf_counter()
+import numpy, scipy.linalg, scipy.special, rich.progress
+middle = time.perf_counter()
+import understudy
+print(json.dumps([middle - start, time.perf_counter() - middle]))
+"""
+    best = min((python(code) for _ in range(2)), key=sum)
+    assert best[1] < 2.0 * best[0]
+
+
+def test_a_minimal_install_samples_and_names_the_extra_where_one_is_needed(tmp_path):
+    code = f"""
+import json, os, sys, warnings
+warnings.simplefilter("error")
+for name in {EXTRAS}:
+    sys.modules[name] = None  # as if it were not installed
+os.environ.pop("UNDERSTUDY_DATA", None)
+import understudy as us
+from understudy.errors import DataError, MissingExtraError
+from understudy.problems import registry
+from understudy.results import plots
+
+problem = registry.get("gumbel")
+run = us.sample(problem.target, draws=50, tune=50, chains=2, random_seed=1)
+found = {{"summary": str(run.summary()), "groups": sorted(run.to_datatree().children)}}
+for name, error, act in [
+    ("save", MissingExtraError, lambda: run.save({str(tmp_path / "run.nc")!r})),
+    ("plot", MissingExtraError, lambda: plots.plot_draws(run, {str(tmp_path / "run.png")!r})),
+    ("data", DataError, lambda: registry.get("logistic-bank")),
+]:
+    try:
+        act()
+    except error as caught:
+        found[name] = str(caught)
+print(json.dumps(found))
+"""
+    found = python(code)
+    assert "x[0]" in found["summary"] and "R-hat" in found["summary"]
+    assert found["groups"] == ["posterior", "sample_stats", "warmup_posterior", "warmup_sample_stats"]
+    assert "pip install understudy[netcdf]" in found["save"]
+    assert "pip install understudy[plots]" in found["plot"]
+    assert "understudy[paper]" in found["data"]
+    assert list(tmp_path.iterdir()) == []
