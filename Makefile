@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 export MPLBACKEND ?= Agg
+# Tests multiply small matrices: threads of BLAS would only get in each other's way.
+test test-full: export OPENBLAS_NUM_THREADS ?= 1
 
 .PHONY: demo test test-full lint format clean
 

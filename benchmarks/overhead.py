@@ -25,7 +25,10 @@ def hmc_overhead(repeats):
     for seed in range(repeats):
         cost = us.sample(target, 200, tune=100, chains=4, random_seed=seed, progressbar=False).cost
         ratios.append(cost.seconds / cost.model_seconds)
-    print(f"HMC, bank, 4 chains: wall time / time in the gradient = {median(ratios):.3f}", sorted(np.round(ratios, 3)))
+    print(
+        f"HMC, bank, 4 chains: wall time / time in the gradient = {median(ratios):.3f}",
+        sorted(np.round(ratios, 3)),
+    )
 
 
 class Timed:
@@ -44,7 +47,6 @@ class Timed:
     def at(self, position):
         local = self._time("at", self.metric.at, position)
         return _TimedLocal(local, self)
-
 
     def product(self, position, velocity):
         return self._time("product", self.metric.product, position, velocity)
@@ -84,9 +86,13 @@ def rmhmc_cost(repeats):
         ratios.append(iteration / gradient)
         shares.append({name: seconds / 5 / iteration for name, seconds in metric.seconds.items()})
     print(
-        f"RMHMC, simulated, L = 2: one iteration / one gradient = {median(ratios):.1f}", sorted(np.round(ratios, 1))
+        f"RMHMC, simulated, L = 2: one iteration / one gradient = {median(ratios):.1f}",
+        sorted(np.round(ratios, 1)),
     )
-    print(f"  one gradient {1000 * gradient:.2f} ms; calls an iteration:", {k: v / 5 for k, v in metric.calls.items()})
+    print(
+        f"  one gradient {1000 * gradient:.2f} ms; calls an iteration:",
+        {k: v / 5 for k, v in metric.calls.items()},
+    )
     print("  share of the time:", {k: round(median(s[k] for s in shares), 3) for k in shares[0]})
 
 

@@ -86,9 +86,8 @@ def require_positive(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarra
     """Return `value` broadcast to `shape`, insisting on finite numbers above zero."""
     array = require_real(value, name)
     if not array.size or not (array > 0).all():
-        raise InputError(
-            f"{name} must be positive, got {_first(array, array <= 0) if array.size else 'nothing'}; check its sign and units"
-        )
+        got = _first(array, array <= 0) if array.size else "nothing"
+        raise InputError(f"{name} must be positive, got {got}; check its sign and units")
     if array.ndim and array.shape != shape:
         raise InputError(
             f"{name} must be one number or an array of shape {shape}, got shape {array.shape}; "

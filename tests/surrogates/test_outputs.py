@@ -152,6 +152,75 @@ def test_outputs_beat_the_scalar_without_gradients(rng):
     assert errors[0] < 0.5 * errors[1]
 
 
+@pytest.mark.parametrize("n_hidden", [0, 10])
+def test_gradients_are_used_where_they_are_known(rng, n_hidden):
+    """Twenty-four evaluations of eight parameters: their gradients say much more."""
+    target = gaussian_target(dim=8, jacobian=tanh_jacobian(8))
+    evaluator = us.Evaluator(target)
+    found = evaluator.value_and_gradient(0.3 * rng.standard_normal((24, 8)))
+    fresh = train(target, rng, 300, spread=0.3)
+    recipe = OutputSurrogate.of(target, n_hidden)
+    errors = []
+    for gradient in (None, found.gradient):
+        training = TrainingSet(found.position, found.potential, gradient, found.outputs)
+        fitted = recipe.fit(training, np.random.default_rng(0))
+        errors.append((fitted.potential(fresh.position) - fresh.potential).std())
+    assert errors[1] < 0.6 * errors[0]
+
+
+def test_gradients_are_solved_for_exactly(rng):
+    """Woodbury's identity against the stacked least-squares problem for all weights at once."""
+    target = gaussian_target(jacobian=tanh_jacobian(3))
+    found = us.Evaluator(target).value_and_gradient(rng.standard_normal((12, 3)))
+    gradient = found.gradient.copy()
+    gradient[::3] = np.nan
+    training = TrainingSet(found.position, found.potential, gradient, found.outputs)
+    recipe = OutputSurrogate(target.likelihood, prior_potential(target.prior, target.transform), ridge=0.5)
+    fitted = recipe.fit(training, rng)
+    kept, features = fitted.training, fitted.features
+    white = fitted.whitening.to_white(kept.position)
+    rows, components = features.rows(white), fitted.space.encode(kept.outputs)
+    p, known = components.shape[1], ~np.isnan(kept.gradient[:, 0])
+    cotangent = -target.likelihood.gradient(kept.outputs[known]) @ fitted.space.decoder.T
+    length = np.linalg.norm(cotangent, axis=1)
+    slopes = features.gradient_rows(white[known]).reshape(known.sum(), 3, -1)
+    coupled = np.einsum("nds,np->ndsp", slopes, cotangent / length[:, None]).reshape(known.sum() * 3, -1)
+    pulled = fitted.whitening.gradient_to_white(kept.gradient[known])
+    pulled = (pulled - fitted.prior.value_and_gradient(white[known])[1]) / length[:, None]
+    stacked = np.concatenate(
+        [np.kron(rows, np.eye(p)), coupled, np.diag(np.repeat(np.sqrt(0.5 * features.penalty), p))]
+    )
+    targets = np.concatenate([components.ravel(), pulled.ravel(), np.zeros(rows.shape[1] * p)])
+    weights = np.linalg.lstsq(stacked, targets)[0].reshape(-1, p)
+    np.testing.assert_allclose(
+        fitted.emulator.components(white), features.emulator(weights).components(white), atol=1e-6
+    )
+
+
+def test_update_with_gradients_learns(rng):
+    target = gaussian_target(jacobian=tanh_jacobian(3))
+    found = us.Evaluator(target).value_and_gradient(rng.standard_normal((30, 3)))
+    everything = TrainingSet(found.position, found.potential, found.gradient, found.outputs)
+    fitted = OutputSurrogate.of(target).fit(everything.rows(slice(0, 20)), rng)
+    updated = fitted.update(everything.rows(slice(20, None)))
+    assert len(updated.training) == len(fitted.training) + 10
+    fresh = train(target, rng, 200)
+    errors = [(f.potential(fresh.position) - fresh.potential).std() for f in (fitted, updated)]
+    assert errors[1] < errors[0]
+
+
+def tanh_jacobian(dim, n_outputs=6):
+    mixing = np.random.default_rng(1).standard_normal((dim, n_outputs))
+
+    def jacobian(x):
+        inner = np.tanh(0.3 * x @ mixing)
+        slopes = 0.3 * (1.0 - inner**2)[:, :, None] * mixing.T
+        slopes[:, :, 0] += 0.2 * x[:, :1]
+        return inner + 0.1 * x[:, :1] ** 2, slopes
+
+    return jacobian
+
+
 def us_quadratic():
     from understudy.surrogates.quadratic import QuadraticNetwork
 

@@ -167,7 +167,10 @@ BAD = {
     "ragged data": (lambda: GaussianLikelihood([[1, 2], [3]], 1.0), "data must be real numbers"),
     "string sd": (lambda: GaussianLikelihood(DATA, "0.1"), "sd must be real numbers"),
     "small covariance": (lambda: GaussianLikelihood(DATA, covariance=np.eye(2)), r"shape \(3, 3\)"),
-    "vector covariance": (lambda: GaussianLikelihood(DATA, covariance=SDS), r"shape \(3, 3\).*give their standard"),
+    "vector covariance": (
+        lambda: GaussianLikelihood(DATA, covariance=SDS),
+        r"shape \(3, 3\).*give their standard",
+    ),
     "indefinite covariance": (lambda: GaussianLikelihood(DATA, covariance=-SQUARE), "positive definite"),
     "singular covariance": (
         lambda: GaussianLikelihood(DATA, covariance=np.ones((3, 3))),

@@ -11,7 +11,7 @@ with differences :math:`\Delta` between successive iterates. Lengths are measure
 result does not depend on the units of the parameters.
 
 The iteration stops when :math:`\|r_k\|` is within the tolerance, and :math:`x_{k+1}` is taken, which is better still by
-the rate of convergence and costs nothing. A row whose residual does not shrink over any two iterations is given up at once:
+the rate of convergence and costs nothing. A row whose residual does not shrink over any two iterations is given up:
 iterations that wander before they converge depend on every digit of their start, and would not be found again on the
 way back.
 """

@@ -42,6 +42,8 @@ from understudy.surrogates.whitening import Whitening
 
 #: The smallest eigenvalue of the trend's Hessian.
 MIN_CURVATURE = 0.02
+#: More rows would need several gigabytes.
+MAX_ROWS = 12_000
 #: Standard deviation, a priori, of linear and radial weights and of the mean eigenvalue of A: they are nearly free.
 FREE_SD = 10.0
 
@@ -107,6 +109,7 @@ class GaussianProcess:
         trend = None if self.trend is None else TrendBasis(training.dim, self.trend == "radial")
         profile = require_profile(self.kernel)
         data = _observe(white, trend, self.use_gradients)
+        _require_size(data.rows.size)
         learnt = self.hyperparameters or maximise_likelihood(profile, data, rng, self.max_rows)
         posterior = Posterior.from_observations(learnt.kernel(profile), data, learnt.trend)
         return FittedProcess.build(
@@ -190,8 +193,10 @@ class FittedProcess(Expansion):
         white, lowest = further_rows(training, self.whitening, self.base, self.lowest)
         if white is None:
             return self
+        data = _observe(white, self.trend, self.use_gradients)
+        _require_size(self.posterior.rows.size + data.rows.size)
         return FittedProcess.build(
-            self.posterior.append(_observe(white, self.trend, self.use_gradients)),
+            self.posterior.append(data),
             self.whitening,
             trend=self.trend,
             use_gradients=self.use_gradients,
@@ -214,6 +219,14 @@ def require_hyperparameters(value: object) -> None:
         raise InputError(
             f"hyperparameters must be Hyperparameters or None, got {type(value).__name__}; "
             "leave them out to have them learnt"
+        )
+
+
+def _require_size(n_rows: int) -> None:
+    if n_rows > MAX_ROWS:
+        raise InputError(
+            f"a Gaussian process takes at most {MAX_ROWS} rows (one for a value, dim for a gradient), got {n_rows}; "
+            "give it fewer evaluations or use_gradients=False, or take a QuadraticNetwork"
         )
 
 

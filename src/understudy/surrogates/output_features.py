@@ -80,6 +80,14 @@ class OutputFeatures:
             parts.append(self.nodes.features(white))
         return np.concatenate([*parts, np.ones((len(white), 1))], axis=1)
 
+    def gradient_rows(self, white: np.ndarray) -> np.ndarray:
+        """Return derivatives of all features by the coordinates before rotation, ``(n dim, n_features)``."""
+        n, dim = white.shape
+        parts = [self.rotation @ self.trend.gradient_features(white @ self.rotation)]
+        if self.nodes is not None:
+            parts.append(self.nodes.gradient_features(white))
+        return np.concatenate([*parts, np.zeros((n, dim, 1))], axis=2).reshape(n * dim, -1)
+
     def emulator(self, weights: np.ndarray) -> Emulator:
         """Return the emulator with weights ``(n_features, p)``, in coordinates before rotation."""
         size, dim = self.trend.size, len(self.rotation)

@@ -2,7 +2,8 @@ r"""A stand-in that emulates the outputs of a forward model, and leaves likeliho
 
 .. math:: \tilde U(q) = -\log L\big(\tilde F(q)\big) + V(q), \qquad V(q) = -\log \pi(x(q)) - \log |dx/dq|,
 
-where only :math:`\tilde F` is learnt, from values of the outputs: no gradient is needed. One set of features serves all
+where only :math:`\tilde F` is learnt, from values of the outputs: no gradient is needed. Where gradients of the potential
+are known they are used too, for what they say of the Jacobian (see `understudy.surrogates.output_gradients`). One set of features serves all
 outputs, which are compressed to their principal components (see `understudy.surrogates.output_space`). Everything
 happens at unconstrained positions q; what bounds do to the prior is in V, which is exact.
 
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
@@ -33,6 +34,7 @@ from understudy.errors import InputError
 from understudy.surrogates.emulator import Emulator
 from understudy.surrogates.online import RowUpdater
 from understudy.surrogates.output_features import OutputFeatures
+from understudy.surrogates.output_gradients import Pulls
 from understudy.surrogates.output_space import (
     CheapDensity,
     OutputSpace,
@@ -145,18 +147,18 @@ class OutputSurrogate:
         space = OutputSpace.learn(kept.outputs, int(kept.potential.argmin()), self.likelihood, rng)
         components = space.encode(kept.outputs)
         features = OutputFeatures.learn(white, components, self.n_hidden, self.gain, rng)
-        rows = features.rows(white)
-        solution = solve_ridge(rows, components, ridge=self.ridge, penalty=features.penalty)
-        return FittedOutputs(
+        unfitted = FittedOutputs(
             whitening=whitening,
-            emulator=features.emulator(solution.weights),
+            emulator=Emulator(np.zeros(0), np.zeros((0, 0))),
             misfit=component_potential(self.likelihood, space, components),
             prior=_in_white(self.prior, whitening),
             space=space,
             features=features,
-            ridge=solution.ridge,
-            updater=RowUpdater.from_rows(rows, components, solution.ridge * features.penalty),
+            likelihood=self.likelihood,
+            training=kept,
+            ridge=self.ridge,
         )
+        return unfitted._solved()
 
 
 @dataclass(frozen=True, eq=False)
@@ -172,8 +174,12 @@ class FittedOutputs:
     prior : Potential
         Of whitened positions, bounds included.
     space : OutputSpace
+    training : TrainingSet
+        What it has learnt from.
     ridge : float
         Strength of the ridge, given or chosen.
+    updater : RowUpdater or None
+        What it has learnt, as a factor that takes further rows; None if it has learnt from gradients.
     """
 
     whitening: Whitening
@@ -182,8 +188,10 @@ class FittedOutputs:
     prior: Potential
     space: OutputSpace
     features: OutputFeatures
-    ridge: float
-    updater: RowUpdater
+    likelihood: CheapDensity
+    training: TrainingSet
+    ridge: float | None = None
+    updater: RowUpdater | None = None
 
     def outputs(self, position: np.ndarray) -> np.ndarray:
         """Return emulated outputs ``(n, m)``."""
@@ -247,7 +255,8 @@ class FittedOutputs:
     def update(self, training: TrainingSet) -> FittedOutputs:
         """Return a surrogate that has learnt from further evaluations too.
 
-        Features, components and ridge stay as they are; a new row costs O(s^2), whatever came before.
+        Features, components and ridge stay as they are. A new row costs O(s^2), whatever came before; where gradients
+        are known, everything is solved again.
         """
         _require_dim(training, self.whitening)
         if training.outputs is None or training.outputs.shape[1] != len(self.space.mean):
@@ -255,9 +264,52 @@ class FittedOutputs:
                 f"further evaluations must have {len(self.space.mean)} outputs like those trained on; "
                 "give TrainingSet(outputs=...)"
             )
+        everything = _joined(self.training, training)
+        if everything.gradient is not None or self.updater is None:
+            return replace(self, training=everything)._solved()
         rows = self.features.rows(self.whitening.to_white(training.position))
         updater = self.updater.append(rows, self.space.encode(training.outputs))
-        return replace(self, emulator=self.features.emulator(updater.weights), updater=updater)
+        emulator = self.features.emulator(updater.weights)
+        return replace(self, emulator=emulator, updater=updater, training=everything)
+
+    def _solved(self) -> Self:
+        """Learn the weights from the training set."""
+        white, outputs = self.whitening.to_white(self.training.position), self.training.outputs
+        assert outputs is not None
+        rows, components = self.features.rows(white), self.space.encode(outputs)
+        if self.training.gradient is None:
+            solution = solve_ridge(rows, components, ridge=self.ridge, penalty=self.features.penalty)
+            updater = RowUpdater.from_rows(rows, components, solution.ridge * self.features.penalty)
+            emulator = self.features.emulator(solution.weights)
+            return replace(self, emulator=emulator, ridge=solution.ridge, updater=updater)
+        known = ~np.isnan(self.training.gradient[:, 0])
+        gradient = self.whitening.gradient_to_white(self.training.gradient[known])
+        pulls = Pulls.of(
+            white[known],
+            -self.likelihood.gradient(outputs[known]) @ self.space.decoder.T,
+            gradient - self.prior.value_and_gradient(white[known])[1],
+        )
+        weights, ridge = pulls.solve(self.features, rows, components, self.ridge)
+        return replace(self, emulator=self.features.emulator(weights), ridge=ridge, updater=None)
+
+
+def _joined(one: TrainingSet, two: TrainingSet) -> TrainingSet:
+    """Return all evaluations; both have outputs, and gradients where they are known."""
+    gradient = None
+    if one.gradient is not None or two.gradient is not None:
+        unknown = [np.full_like(part.position, np.nan) for part in (one, two)]
+        known = [
+            nan if part.gradient is None else part.gradient
+            for part, nan in zip((one, two), unknown, strict=True)
+        ]
+        gradient = np.concatenate(known)
+    assert one.outputs is not None and two.outputs is not None
+    return TrainingSet(
+        np.concatenate([one.position, two.position]),
+        np.concatenate([one.potential, two.potential]),
+        gradient,
+        np.concatenate([one.outputs, two.outputs]),
+    )
 
 
 def prior_potential(prior: CheapDensity, transform: Bounded) -> PriorPotential:
