@@ -10,8 +10,10 @@ from conformance import FACTOR, MEAN, SurrogateConformance, assert_close, differ
 
 import understudy as us
 from understudy.errors import InputError
+from understudy.surrogates.output_prior import prior_potential
 from understudy.surrogates.output_space import QuadraticPotential, SmoothPotential
-from understudy.surrogates.outputs import FittedOutputs, OutputSurrogate, prior_potential
+from understudy.surrogates.outputs import FittedOutputs, OutputSurrogate
+from understudy.surrogates.quadratic import QuadraticNetwork
 from understudy.surrogates.training import TrainingSet
 
 
@@ -147,7 +149,7 @@ def test_outputs_beat_the_scalar_without_gradients(rng):
     target = gaussian_target()
     training, fresh = train(target, rng, 60), train(target, rng, 500)
     emulated = OutputSurrogate.of(target, 20).fit(training, rng)
-    scalar = us_quadratic().fit(training, rng)
+    scalar = QuadraticNetwork(20).fit(training, rng)
     errors = [(f.potential(fresh.position) - fresh.potential).std() for f in (emulated, scalar)]
     assert errors[0] < 0.5 * errors[1]
 
@@ -219,12 +221,6 @@ def tanh_jacobian(dim, n_outputs=6):
         return inner + 0.1 * x[:, :1] ** 2, slopes
 
     return jacobian
-
-
-def us_quadratic():
-    from understudy.surrogates.quadratic import QuadraticNetwork
-
-    return QuadraticNetwork(20)
 
 
 def test_many_outputs_are_compressed(rng):

@@ -29,7 +29,7 @@ from scipy.linalg import solve_triangular
 from understudy.errors import InputError
 from understudy.surrogates.base import Basis
 from understudy.surrogates.online import RowUpdater
-from understudy.surrogates.ridge import require_ridge, ridge_solver
+from understudy.surrogates.ridge import ridge_solver, solve_with
 from understudy.surrogates.ridge_groups import RowGroups
 from understudy.surrogates.ridge_solvers import PrimalSolver, Solver, factorise
 from understudy.surrogates.training import WhiteSet
@@ -102,8 +102,8 @@ class Lesson:
             solver = ridge_solver(features, targets, self.penalty, groups)
         else:
             solver = self._primal
-        strength = solver.choose() if ridge is None else require_ridge(ridge)
-        return solver.at(strength).weights[:, 0], strength
+        strength, solved = solve_with(solver, ridge)
+        return solved.weights[:, 0], strength
 
     def updater(self, ridge: float) -> RowUpdater:
         """Return what learns further rows."""

@@ -1,15 +1,15 @@
 r"""What gradients of the potential say about outputs.
 
-Where the outputs are known, so is the likelihood's gradient c in components, and the gradient of the potential less that
-of the prior is one product of c with the Jacobian: :math:`J^T c = g`. In the weights W of the features that is linear,
-but it couples all components:
+Where the outputs are known, so is the likelihood's gradient c in components, and the gradient of the potential less
+that of the prior is one product of c with the Jacobian: :math:`J^T c = g`. In the weights W of the features that is
+linear, but it couples all components:
 
 .. math:: \min_W \|\Phi W - A\|^2 + \omega \sum_j \big| \nabla\Phi_j\, W \hat c_j - \hat g_j \big|^2
     + \lambda \sum_i p_i |W_i|^2,
 
-with :math:`\hat c = c/|c|`, :math:`\hat g = g/|c|`. The rows of values alone have the solution :math:`W_0` and the inverse
-:math:`P = (\Phi^T \Phi + \lambda\, \mathrm{diag}\, p)^{-1}`, the same for all components, so the whole problem is one of
-the size of the gradient rows G (Woodbury's identity):
+with :math:`\hat c = c/|c|`, :math:`\hat g = g/|c|`. The rows of values alone have the solution :math:`W_0` and the
+inverse :math:`P = (\Phi^T \Phi + \lambda\, \mathrm{diag}\, p)^{-1}`, the same for all components, so the whole problem
+is one of the size of the gradient rows G (Woodbury's identity):
 
 .. math::
     W = W_0 + P G^T (\alpha \hat C), \qquad (K + \omega^{-1} I)\, \alpha = \hat g - (G W_0) \cdot \hat C,

@@ -2,10 +2,11 @@ r"""A stand-in that emulates the outputs of a forward model, and leaves likeliho
 
 .. math:: \tilde U(q) = -\log L\big(\tilde F(q)\big) + V(q), \qquad V(q) = -\log \pi(x(q)) - \log |dx/dq|,
 
-where only :math:`\tilde F` is learnt, from values of the outputs: no gradient is needed. Where gradients of the potential
-are known they are used too, for what they say of the Jacobian (see `understudy.surrogates.output_gradients`). One set of features serves all
-outputs, which are compressed to their principal components (see `understudy.surrogates.output_space`). Everything
-happens at unconstrained positions q; what bounds do to the prior is in V, which is exact.
+where only :math:`\tilde F` is learnt, from values of the outputs: no gradient is needed. Where gradients of the
+potential are known they are used too, for what they say of the Jacobian (see `understudy.surrogates.output_gradients`).
+One set of features serves all outputs, which are compressed to their principal components (see
+`understudy.surrogates.output_space`). Everything happens at unconstrained positions q; what bounds do to the prior is
+in V, which is exact.
 
 The features are linear and quadratic, with hidden softplus nodes if asked for. The squared weights of quadratic
 features are not all penalised alike: a fit is looked at for the directions in which its outputs bend, the
@@ -23,7 +24,6 @@ Gauss-Newton approximation.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
@@ -35,34 +35,16 @@ from understudy.surrogates.emulator import Emulator
 from understudy.surrogates.online import RowUpdater
 from understudy.surrogates.output_features import OutputFeatures
 from understudy.surrogates.output_gradients import Pulls
+from understudy.surrogates.output_prior import Bounded, PriorPotential, in_white, prior_potential
 from understudy.surrogates.output_space import (
     CheapDensity,
     OutputSpace,
     Potential,
-    SmoothPotential,
     component_potential,
 )
 from understudy.surrogates.ridge import require_ridge, solve_ridge
 from understudy.surrogates.training import TrainingSet
 from understudy.surrogates.whitening import Whitening
-
-PriorPotential = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-
-
-class Bounded(Protocol):
-    """A map from positions to parameters."""
-
-    def to_parameters(self, position: np.ndarray) -> np.ndarray:
-        """Return parameters ``(n, dim)``."""
-        ...
-
-    def log_jacobian(self, position: np.ndarray) -> np.ndarray:
-        """Return log |dx/dq|, ``(n,)``."""
-        ...
-
-    def pull_back(self, position: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Turn a gradient in parameters into that of log-density + log-Jacobian in positions."""
-        ...
 
 
 class Forward(Protocol):
@@ -151,7 +133,7 @@ class OutputSurrogate:
             whitening=whitening,
             emulator=Emulator(np.zeros(0), np.zeros((0, 0))),
             misfit=component_potential(self.likelihood, space, components),
-            prior=_in_white(self.prior, whitening),
+            prior=in_white(self.prior, whitening),
             space=space,
             features=features,
             likelihood=self.likelihood,
@@ -312,31 +294,12 @@ def _joined(one: TrainingSet, two: TrainingSet) -> TrainingSet:
     )
 
 
-def prior_potential(prior: CheapDensity, transform: Bounded) -> PriorPotential:
-    """Return the potential of a prior at unconstrained positions, log-Jacobian included, and its gradient."""
-
-    def potential(position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        parameters = transform.to_parameters(position)
-        value = -(prior.log_density(parameters) + transform.log_jacobian(position))
-        return value, -transform.pull_back(position, prior.gradient(parameters))
-
-    return potential
-
-
 def _selected(training: TrainingSet) -> TrainingSet:
     """Drop what lies far above the typical set, but keep the lowest 2 (dim + 1): outputs are of use there too."""
     rank = np.argsort(np.argsort(training.potential))
     height = 12.0 + 1.5 * training.dim
     near = training.potential - training.potential.min() <= height
     return training.rows(near | (rank < 2 * (training.dim + 1)))
-
-
-def _in_white(prior: PriorPotential, whitening: Whitening) -> SmoothPotential:
-    def potential(white: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        value, gradient = prior(whitening.from_white(white))
-        return value, whitening.gradient_to_white(gradient)
-
-    return SmoothPotential(potential)
 
 
 def _require_dim(training: TrainingSet, whitening: Whitening) -> None:

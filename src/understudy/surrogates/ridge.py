@@ -24,7 +24,7 @@ import numpy as np
 from understudy.checks import require_real
 from understudy.errors import InputError
 from understudy.surrogates.ridge_groups import RowGroups
-from understudy.surrogates.ridge_solvers import DualSolver, PrimalSolver, Solver, SpectralSolver
+from understudy.surrogates.ridge_solvers import DualSolver, PrimalSolver, Solved, Solver, SpectralSolver
 from understudy.surrogates.rows import require_rows
 
 #: Singular values are used while the smaller side of the features is at most this.
@@ -91,8 +91,7 @@ def solve_ridge(
         rows *= scale[:, None]  # they are our own copies
         values *= scale.reshape(-1, *[1] * (values.ndim - 1))
     solver = ridge_solver(rows, values.reshape(n, -1), penalties, _row_groups(groups, n))
-    strength = solver.choose() if ridge is None else require_ridge(ridge)
-    solved = solver.at(strength)
+    strength, solved = solve_with(solver, ridge)
     left_out = solved.left_out() / scale[:, None]
     found = solved.weights.reshape(size, *values.shape[1:])
     return RidgeSolution(found, strength, left_out.reshape(values.shape))
@@ -105,6 +104,14 @@ def require_ridge(ridge: object) -> float:
             f"ridge must be a number of at least 0, got {ridge!r}; leave it out to have it chosen"
         )
     return float(ridge)
+
+
+def solve_with(solver: Solver, ridge: float | None) -> tuple[float, Solved]:
+    """Return the strength, chosen if it is None, and the answer for it."""
+    if ridge is None:
+        return solver.best()
+    strength = require_ridge(ridge)
+    return strength, solver.at(strength)
 
 
 def require_some(name: str, value: object, size: int, *, positive: bool) -> np.ndarray:

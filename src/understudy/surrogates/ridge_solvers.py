@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import numpy as np
 from scipy.linalg import solve_triangular
@@ -25,6 +25,7 @@ from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
 from understudy.surrogates.ridge_groups import RowGroups, row_products
 
+_T = TypeVar("_T")
 _EPS = float(np.finfo(float).eps)
 # Strengths to choose from, as shares of the mean squared length of a feature. Twelve is a Fibonacci number less one.
 _DECADES = 10.0 ** np.arange(-10.0, 2.0)
@@ -42,8 +43,8 @@ class Solved:
 class Solver(Protocol):
     """Solves one ridge problem for any strength."""
 
-    def choose(self) -> float:
-        """Return the strength that leave-one-out likes best."""
+    def best(self) -> tuple[float, Solved]:
+        """Return the strength that leave-one-out likes best, and the answer for it."""
         ...
 
     def at(self, ridge: float) -> Solved:
@@ -92,10 +93,11 @@ class SpectralSolver:
         self._spans_all = self._left.shape[1] + self._form.projection.shape[1] >= len(rows)
         self._rest = self._form.targets - self._left @ self._along
 
-    def choose(self) -> float:
-        """Return the best of a fine grid."""
+    def best(self) -> tuple[float, Solved]:
+        """Find the best of a fine grid."""
         scores = [_score(self._left_out(ridge)) for ridge in self._form.scale * _FINE]
-        return float(self._form.scale * _FINE[int(np.argmin(scores))])
+        ridge = float(self._form.scale * _FINE[int(np.argmin(scores))])
+        return ridge, self.at(ridge)
 
     def at(self, ridge: float) -> Solved:
         """Solve for one strength."""
@@ -127,9 +129,14 @@ class DualSolver:
         self._level = float(np.trace(self._gram)) / len(rows) or 1.0
         self._gram += self._level * (self._form.projection @ self._form.projection.T)
 
-    def choose(self) -> float:
-        """Return the best of a grid of decades, by search."""
-        return _search(lambda ridge: _score(self.at(ridge).left_out()), self._form.scale * _DECADES)
+    def best(self) -> tuple[float, Solved]:
+        """Find the best of a grid of decades, by search."""
+
+        def scored(ridge: float) -> tuple[float, Solved]:
+            solved = self.at(ridge)
+            return _score(solved.left_out()), solved
+
+        return _search(scored, self._form.scale * _DECADES)
 
     def at(self, ridge: float) -> Solved:
         """Solve for one strength."""
@@ -170,10 +177,16 @@ class PrimalSolver:
         """Form the Gram matrix of rows."""
         return cls(rows.T @ rows, rows.T @ targets, penalty, rows, targets, groups, True)
 
-    def choose(self) -> float:
-        """Return the best of a grid of decades, by search on the sample."""
+    def best(self) -> tuple[float, Solved]:
+        """Find the best of a grid of decades, by search on the sample."""
         sample = self._sample() if self.holds_all else self
-        return _search(lambda ridge: _score(sample.at(ridge).left_out()), self.scale * _DECADES)
+
+        def scored(ridge: float) -> tuple[float, tuple[np.ndarray, float]]:
+            factor, used = factorise(self.gram, self.penalty, ridge)
+            return _score(sample._solved(factor, used).left_out()), (factor, used)
+
+        ridge, (factor, used) = _search(scored, self.scale * _DECADES)
+        return ridge, self._solved(factor, used)
 
     @cached_property
     def scale(self) -> float:
@@ -183,7 +196,9 @@ class PrimalSolver:
 
     def at(self, ridge: float) -> Solved:
         """Solve for one strength; residuals are of the rows it holds."""
-        factor, ridge = factorise(self.gram, self.penalty, ridge)
+        return self._solved(*factorise(self.gram, self.penalty, ridge))
+
+    def _solved(self, factor: np.ndarray, ridge: float) -> Solved:
         weights = dpotrs(factor, self.moment, lower=1)[0]
         if self.holds_all:
             for _ in range(2):
@@ -229,13 +244,20 @@ def _score(left_out: np.ndarray) -> float:
     return score if np.isfinite(score) else np.inf
 
 
-def _search(score: Callable[[float], float], grid: np.ndarray) -> float:
-    """Return the grid point with the smallest score by Fibonacci search, which asks for five of twelve."""
-    known: dict[int, float] = {}
+def _search(scored: Callable[[float], tuple[float, _T]], grid: np.ndarray) -> tuple[float, _T]:
+    """Return the point with the smallest score of a grid of twelve, and what came with its score.
+
+    Fibonacci search asks for five of them. What comes with scores may be large, so only the best is kept.
+    """
+    known: dict[int, float] = {-1: np.inf, len(grid): np.inf}
+    best: list[tuple[float, _T]] = []
 
     def at(index: int) -> float:
         if index not in known:
-            known[index] = score(float(grid[index])) if 0 <= index < len(grid) else np.inf
+            score, came = scored(float(grid[index]))
+            if score <= min(known.values()):
+                best[:] = [(float(grid[index]), came)]
+            known[index] = score
         return known[index]
 
     start, short, long = -1, 5, 8
@@ -244,4 +266,4 @@ def _search(score: Callable[[float], float], grid: np.ndarray) -> float:
             start += short
         short, long = long - short, short
     at(start + 1), at(start + 2)
-    return float(grid[min(known, key=lambda index: (known[index], -index))])
+    return best[0]
