@@ -167,7 +167,8 @@ class TestFrozen:
 
     def test_the_statistics_say_so_too(self):
         run = us.sample(gumbel().target, draws=200, tune=60, random_seed=1)
-        length, jitter = run.settings["trajectory_length"], run.settings["jitter"]
+        length, jitter = run.settings["trajectory_length"], us.HMC().jitter
+        assert run.settings["jitter"] == jitter
         stats = run.posterior.stats
         time = stats["step_size"] * stats["n_steps"]
         assert (stats["step_size"] <= run.settings["step_size"] * (1 + 1e-12)).all()

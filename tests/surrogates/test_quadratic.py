@@ -128,6 +128,24 @@ def test_hidden_nodes_see_coordinates_whitened_by_the_quadratic(rng):
     np.testing.assert_allclose(refined.factor @ refined.factor.T, covariance, rtol=1e-3, atol=1e-9)
 
 
+def test_hidden_nodes_look_where_the_quadratic_fails(rng):
+    """Only one direction of ten is not quadratic: nodes point there, and little data is enough."""
+    x, fresh = rng.standard_normal((60, 10)), rng.standard_normal((300, 10))
+    axis = np.full(10, 10.0**-0.5)
+
+    def potential(x):
+        return 0.5 * (x**2).sum(axis=1) + np.sin(1.5 * x @ axis)
+
+    slope = x + 1.5 * np.cos(1.5 * x @ axis)[:, None] * axis
+    fitted = QuadraticNetwork(40).fit(TrainingSet(x, potential(x), slope), rng)
+    inputs = fitted.lesson.basis.bases[1].input_weights
+    along = np.square(inputs @ fitted.whitening.factor.T @ axis).sum() / np.square(inputs).sum()
+    assert along > 0.5  # a tenth, were they drawn alike in all directions
+    plain = QuadraticNetwork().fit(TrainingSet(x, potential(x), slope), rng)
+    errors = [np.median(np.abs(f.potential(fresh) - potential(fresh))) for f in (fitted, plain)]
+    assert errors[0] < 0.2 * errors[1]
+
+
 def test_radial_terms_rescue_heavy_tails(rng):
     dim, dof = 10, 4.0
     x = rng.standard_normal((900, dim)) / np.sqrt(rng.chisquare(dof, (900, 1)) / dof)

@@ -79,6 +79,11 @@ def test_a_coordinate_that_does_not_vary_keeps_unit_scale(rng):
     assert whitening.factor[1, 1] == pytest.approx(1.0) and whitening.mean[1] == pytest.approx(7.0)
 
 
+def test_positions_too_large_to_square_are_refused():
+    with pytest.raises(InputError, match="moderate size, got one of 1e\\+200"):
+        Whitening.from_positions(np.array([[1e200], [0.0], [1.0]]))
+
+
 @pytest.mark.parametrize(
     "factor",
     [np.eye(2), np.ones((3, 3)), np.diag([1.0, 0.0, 1.0]), np.diag([1.0, -1.0, 1.0]), np.ones(3)],

@@ -65,6 +65,11 @@ def test_it_grows_if_the_metric_is_too_small_in_one_direction(dim, rng):
     assert 1.3 * short < long < 3.5 * short
 
 
+def test_one_wide_direction_among_many_is_not_worth_its_price(rng):
+    """Theory, minimising ``t (1 / e_1 + 1 / e_2)``, says 1.94; without the price, or for squares alone, over 4.5."""
+    assert 1.4 < learn(rng, 1.5, [3.0, *np.ones(20)]) < 2.6
+
+
 def test_it_grows_with_a_metric_too_small_everywhere(rng):
     assert 3 * 1.2 < learn(rng, 1.5, [3.0, 3.0]) < 3 * 1.9
 

@@ -101,17 +101,18 @@ def test_directions_do_not_matter_once_there_is_a_metric(n, rng, covariance):
 )
 class TestNothingToLearn:
     def test_from_one_value_over_and_over(self, shape, current):
-        # 0.1 is not representable: its mean over 44 draws is not 0.1, nor its standard deviation 0.
-        draws = np.full((44, 3), 0.1)
+        # A third is not representable: its mean over 44 draws is rounded, and its standard deviation is not 0.
+        draws = np.full((44, 3), 1 / 3)
+        assert draws.std() > 0
         assert fisher_metric(draws, draws, shape, current) is None
 
     def test_from_one_parameter_that_never_moved(self, shape, current, rng):
         draws = rng.normal(size=(44, 3))
-        draws[:, 1] = 0.1
+        draws[:, 1] = 1 / 3
         assert fisher_metric(draws, rng.normal(size=(44, 3)), shape, current) is None
 
     def test_from_a_constant_gradient(self, shape, current, rng):
-        assert fisher_metric(rng.normal(size=(44, 3)), np.full((44, 3), 0.1), shape, current) is None
+        assert fisher_metric(rng.normal(size=(44, 3)), np.full((44, 3), 1 / 3), shape, current) is None
 
     def test_from_gradients_that_overflow(self, shape, current, rng):
         draws = rng.normal(size=(44, 3))

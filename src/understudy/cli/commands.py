@@ -108,3 +108,27 @@ def draw(problem: Any, *, method: str, step_size: float | None, n_steps: int | N
     else:
         kernel = RMHMC(step_size, n_steps, metric=problem.metric)
     return sample(problem.target, method=kernel, **options)
+
+
+@main.command()
+@click.argument("what", type=click.Choice(["fig1"]))
+@click.option("--quick", is_flag=True, help="Fewer repeats.")
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("out"),
+    show_default=True,
+    help="Where the table (CSV) and the picture (PNG) go.",
+)
+def reproduce(what: str, quick: bool, folder: Path) -> None:
+    """Reproduce a figure of the paper: its numbers and its picture.
+
+    The paper's data are downloaded when first used, unless the folder UNDERSTUDY_DATA has them.
+    """
+    from understudy.paper import figure1
+
+    picture = folder / f"{what}.png"
+    output.check(None, picture)
+    found = figure1(repeats=10 if quick else 100)
+    output.show(output.figure1_table(found.errors))
+    click.echo(f"Saved {found.save_table(folder / f'{what}.csv')} and {found.draw(picture)}", err=True)

@@ -27,6 +27,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from understudy.surrogates.output_features import OutputFeatures
+from understudy.surrogates.training import TrainingSet
 
 #: So many gradient rows are used at most; of more evaluations, an evenly spaced part.
 MAX_ROWS = 3000
@@ -95,3 +96,22 @@ class Pulls:
         score = len(dual) * np.log(max(residual @ dual, np.finfo(float).tiny))
         score += 2.0 * np.log(np.diag(inner[0])).sum()
         return weights + reach @ (dual[:, None] * weigh), float(score)
+
+
+def joined(one: TrainingSet, two: TrainingSet) -> TrainingSet:
+    """Return all evaluations; both have outputs, and gradients where they are known."""
+    gradient = None
+    if one.gradient is not None or two.gradient is not None:
+        unknown = [np.full_like(part.position, np.nan) for part in (one, two)]
+        known = [
+            nan if part.gradient is None else part.gradient
+            for part, nan in zip((one, two), unknown, strict=True)
+        ]
+        gradient = np.concatenate(known)
+    assert one.outputs is not None and two.outputs is not None
+    return TrainingSet(
+        np.concatenate([one.position, two.position]),
+        np.concatenate([one.potential, two.potential]),
+        gradient,
+        np.concatenate([one.outputs, two.outputs]),
+    )

@@ -34,7 +34,7 @@ from understudy.errors import InputError
 from understudy.surrogates.emulator import Emulator
 from understudy.surrogates.online import RowUpdater
 from understudy.surrogates.output_features import OutputFeatures
-from understudy.surrogates.output_gradients import Pulls
+from understudy.surrogates.output_gradients import Pulls, joined
 from understudy.surrogates.output_prior import Bounded, PriorPotential, in_white, prior_potential
 from understudy.surrogates.output_space import (
     CheapDensity,
@@ -246,7 +246,7 @@ class FittedOutputs:
                 f"further evaluations must have {len(self.space.mean)} outputs like those trained on; "
                 "give TrainingSet(outputs=...)"
             )
-        everything = _joined(self.training, training)
+        everything = joined(self.training, training)
         if everything.gradient is not None or self.updater is None:
             return replace(self, training=everything)._solved()
         rows = self.features.rows(self.whitening.to_white(training.position))
@@ -273,25 +273,6 @@ class FittedOutputs:
         )
         weights, ridge = pulls.solve(self.features, rows, components, self.ridge)
         return replace(self, emulator=self.features.emulator(weights), ridge=ridge, updater=None)
-
-
-def _joined(one: TrainingSet, two: TrainingSet) -> TrainingSet:
-    """Return all evaluations; both have outputs, and gradients where they are known."""
-    gradient = None
-    if one.gradient is not None or two.gradient is not None:
-        unknown = [np.full_like(part.position, np.nan) for part in (one, two)]
-        known = [
-            nan if part.gradient is None else part.gradient
-            for part, nan in zip((one, two), unknown, strict=True)
-        ]
-        gradient = np.concatenate(known)
-    assert one.outputs is not None and two.outputs is not None
-    return TrainingSet(
-        np.concatenate([one.position, two.position]),
-        np.concatenate([one.potential, two.potential]),
-        gradient,
-        np.concatenate([one.outputs, two.outputs]),
-    )
 
 
 def _selected(training: TrainingSet) -> TrainingSet:

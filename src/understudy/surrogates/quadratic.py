@@ -14,6 +14,10 @@ identity, which is what a whitened Gaussian has, and fewer rows than unknowns do
 of A and for radial weights, 1/100 for linear weights, and the number of hidden nodes for each of theirs, so that
 what the residual may do does not depend on how many share it. The offset has none.
 
+**Hidden nodes** are drawn after a quadratic has been fitted: in coordinates that its Hessian whitens, with directions
+in which gradients differ most from its own. A node's gradient is along its direction, so the covariance of what the
+quadratic leaves of the gradients (nine tenths of it, and one tenth the identity) says where nodes are needed.
+
 **The weight of gradient rows** is d/3. An error that is a polynomial of degree k in a standard normal z has
 :math:`E|\nabla e|^2 = k\, \mathrm{Var}(e)`, spread over d rows. With k = 3, the first degree that the trend does not
 have, rows of both kinds then err by the same amount.
@@ -71,7 +75,7 @@ class QuadraticNetwork:
     ridge : float, optional
         Strength of the ridge; chosen by leave-one-out if not given.
     gain : float
-        Standard deviation of the hidden nodes' projections: larger makes kinks sharper.
+        Typical standard deviation of the hidden nodes' projections: larger makes kinks sharper.
     whitening : Whitening, optional
         Coordinates to learn in; from the training positions if not given.
 
@@ -110,11 +114,13 @@ class QuadraticNetwork:
                 f"training positions must have {len(whitening.mean)} coordinates like the whitening, "
                 f"got {kept.dim}; all evaluations must be of one target"
             )
-        if self.whitening is None and self.n_hidden:
-            # Hidden nodes are drawn alike in all directions, so what the quadratic knows of the scales is used first.
-            whitening = replace(self, n_hidden=0, radial=False).fit(kept, rng).rewhitened()
+        spread = np.eye(kept.dim)
+        if self.n_hidden:
+            quadratic = replace(self, n_hidden=0, radial=False).fit(kept, rng)
+            whitening = quadratic.rewhitened() if self.whitening is None else whitening
+            spread = _spread(quadratic, kept, whitening)
         white = _without_prior(kept.whiten(whitening))
-        basis = QuadraticBasis.draw(white.position, self.n_hidden, self.gain, self.radial, rng)
+        basis = QuadraticBasis.draw(white.position, self.n_hidden, self.gain, self.radial, spread, rng)
         lesson = QuadraticLesson(basis, white, kept.dim / 3.0)
         weights, ridge = lesson.solve(self.ridge)
         lowest = float(kept.potential.min())
@@ -210,6 +216,21 @@ class FittedQuadratic(Expansion):
         values, vectors = np.linalg.eigh(trend.matrix(self.weights[: trend.size]))
         root = self.whitening.factor @ (vectors / np.sqrt(np.maximum(values, 0.25)))
         return Whitening(self.whitening.mean, np.linalg.cholesky(root @ root.T))
+
+
+def _spread(quadratic: FittedQuadratic, training: TrainingSet, whitening: Whitening) -> np.ndarray:
+    """Return the covariance ``(dim, dim)`` of hidden nodes' directions, of trace dim.
+
+    It is that of what a quadratic leaves of the gradients, mixed with a tenth of the identity.
+    """
+    identity = np.eye(training.dim)
+    if training.gradient is None:
+        return identity
+    known = ~np.isnan(training.gradient[:, 0])
+    _, slope = quadratic.potential_and_gradient(training.position[known])
+    left = whitening.gradient_to_white(training.gradient[known] - slope)
+    total = np.square(left).sum()
+    return identity if not total > 0 else 0.9 * training.dim / total * (left.T @ left) + 0.1 * identity
 
 
 def _refit(updater: RowUpdater, weights: np.ndarray, held: slice, values: np.ndarray) -> np.ndarray:

@@ -22,13 +22,23 @@ class QuadraticBasis(SumBasis):
 
     @classmethod
     def draw(
-        cls, white: np.ndarray, n_hidden: int, gain: float, radial: bool, rng: np.random.Generator
+        cls,
+        white: np.ndarray,
+        n_hidden: int,
+        gain: float,
+        radial: bool,
+        spread: np.ndarray,
+        rng: np.random.Generator,
     ) -> QuadraticBasis:
-        """Draw hidden nodes whose kinks pass through training points ``(n, dim)``."""
+        """Draw hidden nodes whose kinks pass through training points ``(n, dim)``.
+
+        Their directions are normal with covariance `spread`, of trace dim, times the squared gain over dim.
+        """
         n, dim = white.shape
         bases: list[Basis] = [TrendBasis(dim, radial)]
         if n_hidden:
-            directions = rng.standard_normal((n_hidden, dim)) * (gain / np.sqrt(dim))
+            directions = rng.standard_normal((n_hidden, dim)) @ np.linalg.cholesky(spread).T
+            directions *= gain / np.sqrt(dim)
             kinks = white[rng.integers(n, size=n_hidden)]
             bases.append(SoftplusBasis(directions, -np.einsum("sd,sd->s", directions, kinks)))
         return cls(tuple(bases))

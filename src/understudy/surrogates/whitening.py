@@ -53,7 +53,12 @@ class Whitening:
         n, dim = position.shape
         mean = position.mean(axis=0)
         centred = position - mean
-        variance = np.einsum("ij,ij->j", centred, centred) / n
+        with np.errstate(over="ignore", invalid="ignore"):
+            variance = np.einsum("ij,ij->j", centred, centred) / n
+        if not np.isfinite(variance).all():
+            raise InputError(
+                f"positions must be of moderate size, got one of {np.abs(position).max():.3g}; drop such evaluations"
+            )
         scale = np.sqrt(np.where(variance > 0, variance, 1.0))
         correlation = (centred / scale).T @ (centred / scale) / n
         share = dim / (n + dim)
