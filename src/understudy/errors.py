@@ -13,7 +13,15 @@ if TYPE_CHECKING:
 
 
 class UnderstudyError(Exception):
-    """Anything that this library raises on purpose."""
+    """Anything that this library raises on purpose.
+
+    Attributes
+    ----------
+    run : Run or None
+        All draws made before the error, if it ended a call of `sample`.
+    """
+
+    run: Any = None
 
 
 class InputError(UnderstudyError, ValueError):
@@ -43,14 +51,11 @@ class EvaluationError(UnderstudyError, RuntimeError):
     ----------
     parameters : ndarray of shape (dim,)
         Where it failed, in the target's own coordinates.
-    run : Run or None
-        All draws made before the failure, when it happened inside `sample`.
     """
 
     def __init__(self, message: str, parameters: np.ndarray) -> None:
         super().__init__(message)
         self.parameters = parameters
-        self.run: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         # So that it survives the way back from another process, which the default would break.

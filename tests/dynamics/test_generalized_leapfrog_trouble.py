@@ -52,11 +52,17 @@ class TestUnsolved:
         ).all()  # the potential is finite everywhere: there is no third way
         np.testing.assert_array_equal(end.potential, small_case.force(end.position)[0])
 
-    @pytest.mark.parametrize("step_size", [0.8, 1.6])
-    @pytest.mark.parametrize("n_steps", [1, 2])
-    def test_giving_up_is_the_same_both_ways(self, small_case, step_size, n_steps, rng):
-        """From the end of any trajectory that stands, the way back stands too and leads to its start."""
-        kept, missed = self.there_and_back(small_case, step_size, n_steps, rng)
+    @pytest.mark.parametrize(("tolerance", "return_tolerance"), [(1e-6, 1e-4), (1e-10, 1e-6)])
+    @pytest.mark.parametrize(("step_size", "n_steps"), [(1.0, 2), (1.6, 1), (1.6, 2)])
+    def test_giving_up_is_the_same_both_ways(
+        self, small_case, step_size, n_steps, tolerance, return_tolerance, rng
+    ):
+        """From the end of any trajectory that stands, the way back stands too and leads to its start.
+
+        The error of a solution must be far below what counts as a return, or chance decides whether it does.
+        """
+        solver = ImplicitSolver(tolerance, return_tolerance=return_tolerance)
+        kept, missed = self.there_and_back(small_case, step_size, n_steps, solver, rng)
         assert 0.1 < kept < 1
         assert missed < 1e-3  # the odd one at the very edge of convergence, where rounding decides
 
@@ -67,13 +73,13 @@ class TestUnsolved:
             return np.zeros(len(half), dtype=int), end.complete
 
         monkeypatch.setattr(sys.modules["understudy.dynamics.generalized_leapfrog"], "_returns", never_check)
-        _, missed = self.there_and_back(small_case, 1.6, 1, rng)
+        _, missed = self.there_and_back(small_case, 1.6, 1, ImplicitSolver(1e-10), rng)
         assert missed > 5e-3
 
     @staticmethod
-    def there_and_back(case, step_size, n_steps, rng):
+    def there_and_back(case, step_size, n_steps, solver, rng):
         """Return the share of trajectories that stand, and of these the share that do not lead back."""
-        n, solver = 2000, ImplicitSolver(tolerance=1e-10)
+        n = 2000
         start, step_size, n_steps = case.start(rng, n), np.full(n, step_size), np.full(n, n_steps)
         there, _, _ = generalized_leapfrog(case.force, case.metric, start, step_size, n_steps, solver)
         kept = there.complete
@@ -82,7 +88,7 @@ class TestUnsolved:
             case.force, case.metric, flipped, step_size[kept], n_steps[kept], solver
         )
         distance = np.abs(back.position - start.position[kept]).max(axis=1)
-        return kept.mean(), (~back.complete | (distance > 1e-4)).mean()
+        return kept.mean(), (~back.complete | (distance > 1e-3)).mean()
 
 
 @dataclass

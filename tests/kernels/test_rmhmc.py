@@ -59,6 +59,30 @@ def test_every_evaluation_of_the_metric_is_counted():
     assert counted == sum(map(len, metric.calls))
 
 
+@pytest.mark.parametrize("n_chains", [1, 3])
+def test_what_is_remembered_of_the_metric_is_not_stale(n_chains):
+    """Chains whose states are made anew before each step, without memory, go the same way."""
+    evaluator, metric = Evaluator(skewed_target()), SkewedMetric()
+    kernel, streams, others = RMHMC(1.2, 3, metric=metric), Streams(1, n_chains), Streams(1, n_chains)
+    state = fresh = start(evaluator, n_chains)
+    accepted = 0
+    for _ in range(30):
+        state, info = kernel.step(streams, state, evaluator)
+        fresh, _ = kernel.step(others, State(fresh.position, fresh.potential, fresh.gradient), evaluator)
+        np.testing.assert_array_equal(state.position, fresh.position)
+        accepted += int(info.accepted.sum())
+    assert 0 < accepted < 30 * n_chains
+
+
+def test_another_metric_is_not_mistaken_for_the_one_remembered():
+    evaluator = Evaluator(skewed_target())
+    state, _ = RMHMC(0.1, 1, metric=SkewedMetric()).step(Streams(1, 1), start(evaluator, 1), evaluator)
+    forgotten = State(state.position, state.potential, state.gradient)
+    kernel = RMHMC(0.5, 3, metric=Constant())
+    found, expected = (kernel.step(Streams(2, 1), each, evaluator)[0] for each in (state, forgotten))
+    np.testing.assert_array_equal(found.position, expected.position)
+
+
 def test_unsolved_steps_are_rejected_counted_and_not_called_divergent():
     evaluator, n = Evaluator(skewed_target()), 200
     with np.errstate(over="ignore"):

@@ -163,3 +163,33 @@ def test_a_wrong_shape_in_the_middle_is_told_as_such(whole):
     counted = Counted(at={call_number(whole, "draws"): lambda: np.zeros(3)})
     with pytest.raises(OutputError, match=r"single number, got shape \(3,\)"):
         us.sample(counted.target, **SHAPE)
+
+
+def test_an_error_of_the_users_metric_keeps_what_was_drawn():
+    class Breaks:
+        """A flat metric that fails at its hundredth call."""
+
+        calls = 0
+
+        def at(self, position):
+            Breaks.calls += 1
+            if Breaks.calls == 100:
+                raise ZeroDivisionError("no metric here")
+            return Flat(position)
+
+    class Flat:
+        def __init__(self, position):
+            self.matrix = self.cholesky = np.tile(np.eye(2), (len(position), 1, 1))
+
+        def quadratic_contraction(self, velocity):
+            return np.zeros_like(velocity)
+
+        def trace_contraction(self):
+            return np.zeros(self.matrix.shape[:2])
+
+    target = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
+    method = us.RMHMC(0.5, 2, metric=Breaks())
+    with pytest.raises(ZeroDivisionError) as caught:
+        us.sample(target, draws=100, tune=0, chains=2, method=method, random_seed=1)
+    assert 0 < caught.value.run.draws.shape[1] < 100
+    assert not caught.value.run.complete

@@ -38,7 +38,7 @@ class WithData(Flat):
 
     data: np.ndarray = field(default_factory=lambda: np.zeros((1000, 50)))
     prior_sd: float = 10.0
-    ragged: tuple = ((1, 2), (3,))
+    ragged: tuple = ((1, 2), [3])
     function: object = len
 
 

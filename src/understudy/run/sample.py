@@ -6,7 +6,6 @@ from typing import Literal
 
 from numpy.typing import ArrayLike
 
-from understudy.errors import EvaluationError
 from understudy.kernels import HMC, Kernel, Streams
 from understudy.results import Run
 from understudy.run.describe import describe, versions
@@ -59,7 +58,8 @@ def sample(
     Returns
     -------
     Run
-        Draws, statistics, cost and settings. An interrupt (Ctrl-C) returns what has been drawn by then.
+        Draws, statistics, cost and settings. An interrupt (Ctrl-C) returns what has been drawn by then; an error that
+        ends the run has it as its attribute ``run``.
 
     Examples
     --------
@@ -76,7 +76,8 @@ def sample(
     warmup_recorder = Recorder(chains, tune, evaluator)
     warmup_recorder.open()
     recorder = Recorder(chains, draws, evaluator)
-    kernel, failure = method, None
+    kernel = method
+    failure: Exception | None = None
     try:
         with Progress(progressbar) as progress:
             state = find_start(evaluator, streams, init)
@@ -98,7 +99,9 @@ def sample(
                 progress.advance(evaluator.counts.n_exact, float(info.acceptance_rate.mean()))
     except KeyboardInterrupt:
         pass
-    except EvaluationError as error:
+    except (
+        Exception
+    ) as error:  # the target's, or that of a user's metric: what was drawn is kept, and then it goes on
         failure = error
     run = Run(
         names=target.names,
@@ -111,6 +114,6 @@ def sample(
         exact=kernel.is_exact,
     )
     if failure is not None:
-        failure.run = run
+        failure.run = run  # type: ignore[attr-defined]
         raise failure
     return run

@@ -6,7 +6,7 @@ Nodes are drawn in whitened coordinates, so the same distribution suits every po
   training points have a standard deviation of about the gain :math:`\gamma` whatever the dimension d; and
   :math:`b_i = -w_i \cdot z_{j(i)}` with a training point drawn at random, so that each kink passes through the data.
 - *Radial nodes*: centres are training points drawn at random (and standard normal points once there are more
-  nodes than those); widths are :math:`\sqrt d` times a number between 1/2 and 2, with uniform logarithm, because
+  nodes than those); widths are 1.5 :math:`\sqrt d` times a number between 1/2 and 2, with uniform logarithm, because
   typical distances grow like :math:`\sqrt d`.
 """
 
