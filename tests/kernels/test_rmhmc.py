@@ -59,19 +59,21 @@ def test_every_evaluation_of_the_metric_is_counted():
     assert counted == sum(map(len, metric.calls))
 
 
-@pytest.mark.parametrize("n_chains", [1, 3])
+@pytest.mark.parametrize("n_chains", [1, 2])
 def test_what_is_remembered_of_the_metric_is_not_stale(n_chains):
     """Chains whose states are made anew before each step, without memory, go the same way."""
-    evaluator, metric = Evaluator(skewed_target()), SkewedMetric()
-    kernel, streams, others = RMHMC(1.2, 3, metric=metric), Streams(1, n_chains), Streams(1, n_chains)
+    evaluator = Evaluator(skewed_target())
+    kernel = RMHMC(1.6, 2, metric=SkewedMetric())
+    streams, others = Streams(1, n_chains), Streams(1, n_chains)
     state = fresh = start(evaluator, n_chains)
-    accepted = 0
-    for _ in range(30):
+    all_moved = all_refused = 0
+    for _ in range(60):
         state, info = kernel.step(streams, state, evaluator)
         fresh, _ = kernel.step(others, State(fresh.position, fresh.potential, fresh.gradient), evaluator)
         np.testing.assert_array_equal(state.position, fresh.position)
-        accepted += int(info.accepted.sum())
-    assert 0 < accepted < 30 * n_chains
+        all_moved += info.accepted.all()
+        all_refused += (~info.accepted & ~info.unsolved).all()
+    assert all_moved and all_refused  # what is remembered differs between the two
 
 
 def test_another_metric_is_not_mistaken_for_the_one_remembered():
