@@ -14,7 +14,7 @@ import pytest
 import understudy
 
 # Plain records that the library makes and the user reads.
-RECORDS = {"Evaluation", "State"}
+RECORDS = {"Evaluation", "LocalMetric", "ProductMetric", "RiemannianMetric", "State"}
 EXTRAS = ("matplotlib", "pooch", "skfem", "h5netcdf", "h5py")
 
 

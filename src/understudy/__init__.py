@@ -1,6 +1,15 @@
 """Exact MCMC for expensive posteriors."""
 
-from understudy.dynamics import DenseMetric, DiagonalMetric, UnitMetric
+from understudy.dynamics import (
+    DenseMetric,
+    DiagonalMetric,
+    ImplicitSolver,
+    LocalMetric,
+    ProductMetric,
+    RiemannianMetric,
+    UnitMetric,
+    batched_cholesky,
+)
 from understudy.kernels import HMC, RMHMC, SharedStream, State, Streams
 from understudy.results import Run
 from understudy.run import sample
@@ -25,7 +34,11 @@ __all__ = [
     "Evaluator",
     "ForwardTarget",
     "GaussianLikelihood",
+    "ImplicitSolver",
+    "LocalMetric",
     "NormalPrior",
+    "ProductMetric",
+    "RiemannianMetric",
     "Run",
     "SharedStream",
     "State",
@@ -33,5 +46,6 @@ __all__ = [
     "Target",
     "UniformPrior",
     "UnitMetric",
+    "batched_cholesky",
     "sample",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from understudy import Evaluator, ForwardTarget, GaussianLikelihood, NormalPrior, UniformPrior
-from understudy.errors import InputError, OutputError
+from understudy.errors import EvaluationError, InputError, OutputError
 
 DIM, M = 3, 4
 MIX = np.array([[1.0, 0.5, 0.0], [0.0, 1.0, -0.3], [0.7, 0.0, 1.0], [0.2, 0.2, 0.2]])
@@ -263,11 +263,11 @@ def test_a_likelihood_with_data_of_its_own_shape(rng):
 
 
 def test_the_number_of_outputs_may_not_change():
-    widths = iter([2, 3])
+    widths = iter([2, 3, 3])
     likelihood = HalfSpace()
     likelihood.log_density = lambda points: -points.sum(axis=1)
     evaluator = Evaluator(make(likelihood=likelihood, forward=lambda x: np.ones(next(widths))))
-    with pytest.raises(OutputError, match=r"forward must return shape \(2,\), got \(3,\)"):
+    with pytest.raises(EvaluationError, match=r"forward must return shape \(2,\), got \(3,\)"):
         evaluator.value(np.zeros((2, DIM)))
 
 

@@ -11,6 +11,7 @@ from understudy.dynamics.generalized_leapfrog import (
 )
 from understudy.dynamics.implicit import ImplicitSolver
 from understudy.dynamics.leapfrog import Force, PhasePoint, leapfrog
+from understudy.dynamics.metric_check import check_metric
 from understudy.dynamics.metrics import (
     DenseMetric,
     DiagonalMetric,
@@ -36,6 +37,7 @@ __all__ = [
     "RiemannianPoint",
     "UnitMetric",
     "batched_cholesky",
+    "check_metric",
     "generalized_leapfrog",
     "kinetic_energy",
     "leapfrog",

@@ -44,11 +44,16 @@ class ImplicitSolver:
         Iterations after which an equation counts as unsolved.
     return_tolerance : float
         Largest distance between a step's start and where the way back ends, in standard deviations.
+
+    Examples
+    --------
+    >>> ImplicitSolver(tolerance=1e-9).max_iterations
+    40
     """
 
     tolerance: float = 1e-6
     max_iterations: int = 40
-    return_tolerance: float = 1e-6
+    return_tolerance: float = 1e-4
 
     def __post_init__(self) -> None:
         require_positive(self.tolerance, "tolerance", ())

@@ -196,7 +196,13 @@ def times_rows(matrix: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def batched_cholesky(matrix: np.ndarray) -> np.ndarray:
-    """Return lower Cholesky factors ``(n, d, d)``, NaN for matrices that are not positive definite."""
+    """Return lower Cholesky factors ``(n, d, d)``, NaN for matrices that are not positive definite.
+
+    Examples
+    --------
+    >>> batched_cholesky(np.array([[[4.0]], [[-1.0]]]))[:, 0, 0]
+    array([ 2., nan])
+    """
     finite = np.isfinite(matrix).all(axis=(1, 2))
     if not finite.all():
         factors = np.full_like(matrix, np.nan)

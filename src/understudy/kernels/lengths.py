@@ -12,6 +12,8 @@ from understudy.checks import require_positive, require_real
 from understudy.errors import InputError
 from understudy.kernels.streams import AnyStreams
 
+MOST_STEPS = 10**7
+
 
 @dataclass(frozen=True, eq=False)
 class Lengths:
@@ -72,7 +74,13 @@ class Lengths:
         uniforms = streams.uniforms()
         if self.trajectory_length is not None:
             time = self.trajectory_length * (1.0 + self.jitter * (2.0 * uniforms - 1.0))
-            n_steps = np.maximum(1, np.ceil(time / step_size)).astype(int)
+            wanted = np.ceil(time / step_size)
+            if wanted.max() > MOST_STEPS:
+                raise InputError(
+                    f"a trajectory of {wanted.max():.3g} steps would never end; give a larger step_size "
+                    "or a smaller trajectory_length"
+                )
+            n_steps = np.maximum(1, wanted).astype(int)
             return time / n_steps, n_steps
         assert self.n_steps is not None
         low, high = (1, self.n_steps) if isinstance(self.n_steps, (int, np.integer)) else self.n_steps

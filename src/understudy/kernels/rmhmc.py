@@ -38,7 +38,9 @@ class RMHMC(Lengths):
     step_size, n_steps, trajectory_length, jitter
         As for `HMC`. `sample` tunes a step size that is left out; the length defaults to 1.5, a quarter turn.
     metric : RiemannianMetric
-        Such as the Fisher information; `Problem.metric` has it for the built-in problems.
+        Such as the Fisher information; `Problem.metric` has it for the built-in problems. It is asked at unconstrained
+        *positions*, not at parameters inside their bounds. Its contraction ν must be right: unlike a wrong gradient, a
+        wrong ν does not preserve volume, and the draws would be biased. `sample` checks it at the start.
     target_acceptance : float
         What the step size is tuned for.
     solver : ImplicitSolver

@@ -33,7 +33,7 @@ def warnings_for(run: Run, found: Statistics | None = None) -> list[str]:
     if n:
         found = statistics(run.draws) if found is None else found
         warnings += few_draws(chains, n)
-        warnings += never_moved(found.sd, names)
+        warnings += never_moved(run.draws, names)
         warnings += high_rhat(found.rhat, names)
         warnings += low_ess(found.ess, names, chains)
         warnings += low_acceptance(stats.get("acceptance_rate"))
@@ -66,14 +66,18 @@ def few_draws(chains: int, n_draws: int) -> list[str]:
     return []
 
 
-def never_moved(sd: np.ndarray, names: tuple[str, ...]) -> list[str]:
-    """Name parameters that kept one value throughout."""
-    still = np.flatnonzero(sd == 0)
+def never_moved(draws: np.ndarray, names: tuple[str, ...]) -> list[str]:
+    """Name parameters that kept one value throughout, in any chain."""
+    still = (
+        np.flatnonzero((draws == draws[:, :1]).all(axis=1).any(axis=0))
+        if draws.shape[1] > 1
+        else np.array([])
+    )
     if not still.size:
         return []
     return [
-        f"{_of(still, names)} never changed; start elsewhere (init=), tune longer (tune=), or take smaller "
-        "steps (step_size=)"
+        f"{_of(still, names)} never changed in some chain; start elsewhere (init=), tune longer (tune=), or take "
+        "smaller steps (method=HMC(target_acceptance=0.95))"
     ]
 
 
@@ -84,7 +88,7 @@ def high_rhat(rhat: np.ndarray, names: tuple[str, ...]) -> list[str]:
         return []
     worst = high[np.argmax(rhat[high])]
     return [
-        f"R-hat is above {MAX_RHAT} for {_of(high, names, worst)}, at worst {rhat[worst]:.3g}: the chains "
+        f"R-hat is above {MAX_RHAT} for {_of(high, names, worst)}, at worst {rhat[worst]:.4g}: the chains "
         "disagree; draw more (draws=), tune longer (tune=), or look for separate modes"
     ]
 
@@ -97,8 +101,8 @@ def low_ess(ess: np.ndarray, names: tuple[str, ...], chains: int) -> list[str]:
         return []
     worst = low[np.argmin(ess[low])]
     return [
-        f"fewer than {MIN_ESS_PER_CHAIN} effective draws per chain for {_of(low, names, worst)}, at worst "
-        f"{ess[worst]:.0f} of {wanted} wanted; draw more (draws=)"
+        f"fewer than {wanted} effective draws ({MIN_ESS_PER_CHAIN} for each chain) of {_of(low, names, worst)}, "
+        f"at worst {ess[worst]:.0f}; draw more (draws=)"
     ]
 
 
@@ -112,8 +116,8 @@ def low_acceptance(rate: np.ndarray | None) -> list[str]:
         return []
     where = "" if low.size == len(each) else f" in chain {', '.join(map(str, low))}"
     return [
-        f"acceptance is {each[low].mean():.2f}{where}, below {MIN_ACCEPTANCE}; take smaller steps "
-        "(step_size=) or tune longer (tune=)"
+        f"acceptance is {each[low].mean():.2f}{where}, below {MIN_ACCEPTANCE}; tune longer (tune=), or take smaller "
+        "steps (method=HMC(target_acceptance=0.95)); if that does not help, check the gradient"
     ]
 
 
@@ -122,8 +126,9 @@ def divergences(diverging: np.ndarray | None) -> list[str]:
     if diverging is None or not diverging.any():
         return []
     return [
-        f"{int(diverging.sum())} of {diverging.size} trajectories diverged: regions of strong curvature may "
-        "be missed; take smaller steps (step_size=), or reparametrise the model"
+        f"{int(diverging.sum())} of {diverging.size} trajectories diverged, or left the support: regions there may be "
+        "missed; take smaller steps (method=HMC(target_acceptance=0.95)), give bounds= for parameters that have them, "
+        "or reparametrise the model"
     ]
 
 
@@ -133,7 +138,7 @@ def unsolved(rejected: np.ndarray | None) -> list[str]:
         return []
     return [
         f"{rejected.mean():.0%} of proposals were rejected because their implicit equations were not solved; "
-        "take smaller steps (step_size=)"
+        "take smaller steps (step_size=, or target_acceptance=)"
     ]
 
 

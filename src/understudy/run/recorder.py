@@ -42,6 +42,7 @@ class Recorder:
             name: np.empty(self._shape, dtype=kind) for name, kind in STATISTICS.items()
         }
         self._evaluator = evaluator
+        self.n_metrics = 0  # spent besides the steps
         self._filled = 0
         self._closed: Record | None = None
         self._counts: Counts | None = None
@@ -87,5 +88,5 @@ class Recorder:
         if self._counts is None:
             return Cost()
         spent = self._evaluator.counts.since(self._counts)
-        n_metrics = int(stats["n_metrics"].sum()) if "n_metrics" in stats else 0
+        n_metrics = self.n_metrics + (int(stats["n_metrics"].sum()) if "n_metrics" in stats else 0)
         return Cost(n_metrics=n_metrics, seconds=time.perf_counter() - self._started, **vars(spent))

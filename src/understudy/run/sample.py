@@ -82,6 +82,7 @@ def sample(
         with Progress(progressbar) as progress:
             state = find_start(evaluator, streams, init)
             warmup = warmup_for(method, tune, evaluator, streams, state)
+            warmup_recorder.n_metrics = warmup.n_metrics
             progress.start("warm-up", tune)
             for _ in range(tune):
                 before = state

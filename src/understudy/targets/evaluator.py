@@ -119,6 +119,7 @@ class Evaluator:
     # The width of the outputs, once seen, and the requests that have passed `_call_square`.
     _n_outputs: int | None = field(default=None, init=False, repr=False)
     _proven: set[bool] = field(default_factory=set, init=False, repr=False)
+    _answered: set[bool] = field(default_factory=set, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.target, type) or not hasattr(self.target, "evaluate"):
@@ -244,12 +245,16 @@ class Evaluator:
 
     def _attempt(self, parameters: np.ndarray, *, gradient: bool) -> tuple[Raw | None, Exception | None]:
         """Call the target once, counted and timed; return its answer or what it raised."""
-        raw, error = None, None
+        raw: Raw | None = None
+        error: Exception | None = None
         started = time.perf_counter()
         try:
             raw = self.target.evaluate(parameters, gradient=gradient)
-        except OutputError:
-            raise
+        except OutputError as caught:
+            # At first it is the user's mistake. Later it is how a model fails, such as a solver that stops early.
+            if gradient not in self._answered:
+                raise
+            error = caught
         except Exception as caught:
             error = caught
         finally:
@@ -261,6 +266,8 @@ class Evaluator:
             else:
                 self.counts.n_values += n_run
                 self.counts.value_seconds += seconds
+        if raw is not None:
+            self._answered.add(gradient)
         return raw, error
 
 

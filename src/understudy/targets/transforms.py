@@ -145,8 +145,8 @@ class Transform:
         """Say for each row whether it is finite and strictly inside the bounds.
 
         A position so far out that its parameter rounds to a bound, or overflows, has no representable
-        parameter. The sliver of mass there is below the rounding error of the parameter itself, and such rows
-        are treated as having none.
+        parameter, and is treated as having no mass. That matters only for a density that piles up against a bound other
+        than zero, closer than rounding can tell; shift or rescale the parameter so that the bound is zero.
         """
         # Bounds that are absent are infinite, and strict: this refuses infinities and NaN as well.
         return np.asarray(((parameters > self.lower) & (parameters < self.upper)).all(axis=1))

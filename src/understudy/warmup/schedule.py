@@ -19,10 +19,11 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from understudy.dynamics import EuclideanMetric, UnitMetric
+from understudy.dynamics import EuclideanMetric, UnitMetric, check_metric
 from understudy.errors import InputError
 from understudy.kernels import HMC, RMHMC, Info, Kernel, State, Streams
 from understudy.targets import Evaluator
+from understudy.warmup.gradient_check import check_gradient
 from understudy.warmup.length import SPREAD, TrajectoryLength
 from understudy.warmup.mass import fisher_metric
 from understudy.warmup.step_size import DualAveraging, first_step_size
@@ -37,7 +38,12 @@ AnyHMC = TypeVar("AnyHMC", HMC, RMHMC)
 
 
 class Warmup(Protocol):
-    """Holds the kernel to step with, learns from every step, and hands over a frozen kernel at the end."""
+    """Holds the kernel to step with, learns from every step, and hands over a frozen kernel at the end.
+
+    `n_metrics` counts evaluations of a Riemannian metric that were spent besides the steps.
+    """
+
+    n_metrics: int
 
     @property
     def kernel(self) -> Kernel:
@@ -58,12 +64,17 @@ def warmup_for(method: Kernel, n_steps: int, evaluator: Evaluator, streams: Stre
     if isinstance(method, HMC):
         return HMCWarmup(method, n_steps, evaluator, streams, state)
     if isinstance(method, RMHMC):
-        return RMHMCWarmup(method)
+        assert method.metric is not None
+        dim = state.position.shape[1]
+        normals = np.random.default_rng(0).standard_normal((2, dim))
+        return RMHMCWarmup(method, n_metrics=check_metric(method.metric, state.position[:1], normals))
     return NoWarmup(method)
 
 
 class NoWarmup:
     """For kernels that come with all their settings."""
+
+    n_metrics = 0
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -79,7 +90,8 @@ class NoWarmup:
 class RMHMCWarmup:
     """Tune the step size of `RMHMC`, if it has none."""
 
-    def __init__(self, method: RMHMC) -> None:
+    def __init__(self, method: RMHMC, n_metrics: int = 0) -> None:
+        self.n_metrics = n_metrics
         self._has_length = method.n_steps is not None or method.trajectory_length is not None
         self._method = method if self._has_length else method.replace(trajectory_length=QUARTER_TURN)
         self._tuner = (
@@ -111,6 +123,8 @@ class RMHMCWarmup:
 class HMCWarmup:
     """Learn what an `HMC` was not given."""
 
+    n_metrics = 0
+
     def __init__(
         self, method: HMC, n_steps: int, evaluator: Evaluator, streams: Streams, state: State
     ) -> None:
@@ -124,6 +138,7 @@ class HMCWarmup:
         if method.step_size is None:
             first = first_step_size(evaluator, streams, state, self._metric, method.target_acceptance)
             self._step = DualAveraging(first, method.target_acceptance)
+            check_gradient(evaluator, state, self._metric, float(first[0]))
         self._length: TrajectoryLength | None = None
         self._edges = window_edges(n_steps)
         self._done = 0
