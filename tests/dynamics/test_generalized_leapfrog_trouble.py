@@ -52,7 +52,10 @@ class TestUnsolved:
         ).all()  # the potential is finite everywhere: there is no third way
         np.testing.assert_array_equal(end.potential, small_case.force(end.position)[0])
 
-    @pytest.mark.parametrize(("tolerance", "return_tolerance"), [(1e-6, 1e-4), (1e-10, 1e-6)])
+    @pytest.mark.parametrize(
+        ("tolerance", "return_tolerance"),
+        [(ImplicitSolver().tolerance, ImplicitSolver().return_tolerance), (1e-10, 1e-6)],
+    )
     @pytest.mark.parametrize(("step_size", "n_steps"), [(1.0, 2), (1.6, 1), (1.6, 2)])
     def test_giving_up_is_the_same_both_ways(
         self, small_case, step_size, n_steps, tolerance, return_tolerance, rng

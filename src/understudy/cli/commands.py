@@ -39,6 +39,7 @@ def problems() -> None:
     "--method", type=click.Choice(["hmc", "rmhmc"]), default="hmc", show_default=True, help="Kernel."
 )
 @click.option("--step-size", type=float, help="Of a leapfrog step; tuned if left out.")
+@click.option("--target-acceptance", type=float, help="What the step size is tuned for.  [default: 0.8]")
 @click.option("--n-steps", type=int, help="Largest number of leapfrog steps; tuned if left out.")
 @click.option(
     "--on-failure",
@@ -95,7 +96,15 @@ def sample(
         context.exit(INTERRUPTED)
 
 
-def draw(problem: Any, *, method: str, step_size: float | None, n_steps: int | None, **options: Any) -> Any:
+def draw(
+    problem: Any,
+    *,
+    method: str,
+    step_size: float | None,
+    n_steps: int | None,
+    target_acceptance: float | None,
+    **options: Any,
+) -> Any:
     """Choose the kernel and sample."""
     from understudy.kernels import HMC, RMHMC
     from understudy.run import sample
@@ -107,6 +116,8 @@ def draw(problem: Any, *, method: str, step_size: float | None, n_steps: int | N
         raise InputError(f"{problem.name} has no Riemannian metric, which rmhmc needs; use --method hmc")
     else:
         kernel = RMHMC(step_size, n_steps, metric=problem.metric)
+    if target_acceptance is not None:
+        kernel = kernel.replace(target_acceptance=target_acceptance)
     return sample(problem.target, method=kernel, **options)
 
 

@@ -31,13 +31,13 @@ class GradientWarning(UserWarning):
 def check_gradient(evaluator: Evaluator, state: State, metric: EuclideanMetric, step_size: float) -> None:
     """Warn if one short step of the first chain says that the gradient is wrong; costs one gradient.
 
-    The step goes down the gradient and, as far again, in a random direction, so that a wrong component shows even if
-    the gradient has none there.
+    The step goes down the gradient and, as far again, along or against every coordinate at random, so that a wrong
+    component shows even if the gradient has none there.
     """
     assert state.gradient is not None
     position, gradient, dim = state.position[:1], state.gradient[:1], state.position.shape[1]
     slope = float(np.sqrt(np.einsum("ij,ij->", gradient, metric.velocity(gradient))))
-    momentum = metric.momentum(np.random.default_rng(0).standard_normal((1, dim)))
+    momentum = metric.momentum(np.random.default_rng(0).choice([-1.0, 1.0], (1, dim)))
     if slope > 0:
         momentum = momentum - gradient * (np.sqrt(dim) / slope)
     move = SHORT * step_size * metric.velocity(momentum)

@@ -1,0 +1,46 @@
+"""A gradient that is not that of the log-density is told at once; a right one never is."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import understudy as us
+from understudy.problems import banana, gaussian, gumbel
+from understudy.warmup.gradient_check import GradientWarning
+
+WRONG = {
+    "sign": lambda x: x,
+    "twice": lambda x: -2.0 * x,
+    "half": lambda x: -0.5 * x,
+    "a hundred times": lambda x: -100.0 * x,
+    "zero": lambda x: 0.0 * x,
+    "one component missing": lambda x: -x * np.array([0.0, 1.0, 1.0]),
+    "components swapped": lambda x: -x[::-1],
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_wrong_gradient_is_named(name):
+    target = us.Target(lambda x: -0.5 * x @ x, WRONG[name], dim=3)
+    with pytest.warns(GradientWarning, match="compare it with finite differences"):
+        us.sample(target, draws=1, tune=20, chains=2, random_seed=1, init=[1.5, 1.0, -0.5])
+
+
+@pytest.mark.parametrize("make", [gaussian, gumbel, banana])
+def test_a_right_gradient_is_not(make):
+    target = make().target
+    for seed in range(25):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            us.sample(target, draws=1, tune=20, chains=1, random_seed=seed)
+
+
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+@pytest.mark.parametrize("offset", [0.0, 1e6])
+def test_neither_scale_nor_offset_alarm(scale, offset):
+    target = us.Target(lambda x: offset - 0.5 * x @ x / scale**2, lambda x: -x / scale**2, dim=5)
+    us.sample(target, draws=1, tune=20, chains=1, random_seed=1, init=np.full(5, 2.0 * scale))
+    us.sample(target, draws=1, tune=20, chains=1, random_seed=1, init=np.zeros(5))
