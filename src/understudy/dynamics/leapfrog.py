@@ -89,32 +89,46 @@ def leapfrog(
     >>> bool(abs(end.position[0, 0] - 1.0) < 1e-4)
     True
     """
-    position, momentum = start.position.copy(), start.momentum.copy()
-    potential, gradient = start.potential.copy(), start.gradient.copy()
-    n_taken = np.zeros(len(position), dtype=int)
+    end = PhasePoint(*(np.array(each) for each in _arrays(start)))
+    n_taken = np.zeros(len(n_steps), dtype=int)
     with np.errstate(over="ignore", invalid="ignore"):
-        lowest = potential + kinetic_energy(metric, momentum)
-        highest = lowest.copy()
-        complete = start.complete & np.isfinite(lowest) & np.isfinite(gradient).all(axis=1)
-        for step in range(int(n_steps.max(initial=0))):
-            moving = np.flatnonzero(complete & (n_steps > step))
-            if not moving.size:
+        energy = end.potential + kinetic_energy(metric, end.momentum)
+        end.complete[:] &= np.isfinite(energy) & np.isfinite(end.gradient).all(axis=1)
+        rows = np.flatnonzero(end.complete & (n_steps > 0))  # chains that move; what follows is theirs alone
+        q, p, gradient = end.position[rows], end.momentum[rows], end.gradient[rows]
+        lowest = highest = energy[rows]
+        for step in range(1, int(n_steps.max(initial=0)) + 1):
+            if not rows.size:
                 break
-            rows = slice(None) if moving.size == len(position) else moving
             epsilon = step_size[rows, None]
-            half = momentum[rows] - 0.5 * epsilon * gradient[rows]
-            moved = position[rows] + epsilon * metric.velocity(half)
-            finite = np.isfinite(moved).all(axis=1)
-            if not finite.all():  # where the numbers end there is nothing to evaluate
-                complete[rows], rows = finite, moving[finite]
-                epsilon, half, moved = epsilon[finite], half[finite], moved[finite]
+            half = p - 0.5 * epsilon * gradient
+            q = q + epsilon * metric.velocity(half)
+            if not np.isfinite(q).all():  # where the numbers end there is nothing to evaluate
+                finite = np.isfinite(q).all(axis=1)
+                end.complete[rows[~finite]] = False
+                rows, q, half, epsilon = rows[finite], q[finite], half[finite], epsilon[finite]
+                lowest, highest = lowest[finite], highest[finite]
                 if not rows.size:
-                    continue
-            position[rows] = moved
-            potential[rows], gradient[rows] = force(moved)
-            momentum[rows] = half - 0.5 * epsilon * gradient[rows]
-            energy = potential[rows] + kinetic_energy(metric, momentum[rows])
-            lowest[rows], highest[rows] = np.fmin(lowest[rows], energy), np.fmax(highest[rows], energy)
-            complete[rows] = np.isfinite(energy) & (highest[rows] - lowest[rows] <= max_energy_range)
-            n_taken[rows] += 1
-    return PhasePoint(position, momentum, potential, gradient, complete), n_taken
+                    break
+            potential, gradient = force(q)
+            p = half - 0.5 * epsilon * gradient
+            energy = potential + kinetic_energy(metric, p)
+            lowest, highest = np.minimum(lowest, energy), np.maximum(highest, energy)
+            complete = highest - lowest <= max_energy_range  # False for NaN
+            going_on = complete & (n_steps[rows] > step)
+            if not going_on.all():
+                _store(end, rows, PhasePoint(q, p, potential, gradient, complete))
+                n_taken[rows] = step
+                rows, q, p, gradient = rows[going_on], q[going_on], p[going_on], gradient[going_on]
+                lowest, highest = lowest[going_on], highest[going_on]
+    return end, n_taken
+
+
+def _arrays(point: PhasePoint) -> tuple[np.ndarray, ...]:
+    return point.position, point.momentum, point.potential, point.gradient, point.complete
+
+
+def _store(end: PhasePoint, rows: np.ndarray, point: PhasePoint) -> None:
+    """Write the rows of a batch where they belong."""
+    for whole, part in zip(_arrays(end), _arrays(point), strict=True):
+        whole[rows] = part

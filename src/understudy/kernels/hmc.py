@@ -73,7 +73,7 @@ class HMC(Lengths):
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
         """Move every chain by one trajectory and one exact decision."""
         metric = self.metric
-        if not isinstance(metric, EuclideanMetric):
+        if metric is None or isinstance(metric, str):
             raise InputError(
                 "HMC has no metric to step with; give metric=UnitMetric(), or let sample() tune it"
             )
@@ -85,6 +85,7 @@ class HMC(Lengths):
         end, n_taken = leapfrog(exact_force(evaluator), metric, start, step_size, n_steps)
         energy = state.potential + kinetic_energy(metric, momentum)
         end_energy = np.where(end.complete, end.potential + kinetic_energy(metric, end.momentum), np.nan)
+        error = end_energy - energy
         accepted, probability = metropolis(energy, end_energy, streams.uniforms())
         return state.accept(accepted, State(end.position, end.potential, end.gradient)), Info(
             accepted=accepted,
@@ -92,8 +93,8 @@ class HMC(Lengths):
             step_size=step_size,
             n_steps=n_steps,
             energy=np.where(accepted, end_energy, energy),
-            energy_error=end_energy - energy,
-            diverging=~(end_energy - energy <= MAX_ENERGY_ERROR),
+            energy_error=error,
+            diverging=~(error <= MAX_ENERGY_ERROR),
             n_exact=n_taken,
             proposal=end.position,
             proposal_momentum=end.momentum,

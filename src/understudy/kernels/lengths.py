@@ -70,7 +70,7 @@ class Lengths:
             raise InputError(
                 f"step_size must be one number, or one for each of the {streams.n_chains} chains, got {given.size}"
             )
-        step_size = np.broadcast_to(given, (streams.n_chains,))
+        step_size = given if given.ndim else np.full(streams.n_chains, given)
         uniforms = streams.uniforms()
         if self.trajectory_length is not None:
             time = self.trajectory_length * (1.0 + self.jitter * (2.0 * uniforms - 1.0))

@@ -161,8 +161,8 @@ class Evaluator:
                 "give one row for each chain"
             )
         parameters = transform.to_parameters(position)
-        inside = transform.contains(parameters)
-        if inside.all():
+        easy = transform.is_identity and np.isfinite(parameters).all()
+        if easy or (inside := transform.contains(parameters)).all():
             raw = self._call(parameters, gradient=gradient)
         else:
             raw = self._call(parameters[inside], gradient=gradient).scatter(
@@ -172,10 +172,10 @@ class Evaluator:
             potential = -(raw.log_density + transform.log_jacobian(position))
             slope = None if raw.gradient is None else -transform.pull_back(position, raw.gradient)
         # Jacobians can overflow where the log-density itself is fine; such positions hold no mass either.
-        finite = np.isfinite(potential)
-        if slope is not None:
-            finite &= np.isfinite(slope).all(axis=1)
-        if not finite.all():
+        if not (np.isfinite(potential).all() and (slope is None or np.isfinite(slope).all())):
+            finite = np.isfinite(potential)
+            if slope is not None:
+                finite &= np.isfinite(slope).all(axis=1)
             potential[~finite] = np.inf
             if slope is not None:
                 slope[~finite] = 0.0
@@ -205,8 +205,7 @@ class Evaluator:
             return stack(
                 [self._settle(row[None], tries, gradient=gradient, error=error) for row in parameters]
             )
-        failed = raw.failures()
-        if not failed.any():
+        if raw.is_finite or not (failed := raw.failures()).any():
             return raw
         rows = [raw.row(i) for i in range(n)]
         for i in np.flatnonzero(failed):

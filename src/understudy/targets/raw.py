@@ -34,6 +34,14 @@ class Raw:
     outputs: np.ndarray | None = None
     n_run: int | None = None
 
+    @property
+    def is_finite(self) -> bool:
+        """Whether every number is, so that no row can have failed."""
+        return bool(
+            np.isfinite(self.log_density).all()
+            and (self.gradient is None or np.isfinite(self.gradient).all())
+        )
+
     def failures(self) -> np.ndarray:
         """Say which rows are NaN, +inf, or have a non-finite gradient where the density is not zero."""
         failed = ~(self.log_density < np.inf)  # NaN as well

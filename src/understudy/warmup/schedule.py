@@ -147,9 +147,10 @@ class HMCWarmup:
     @property
     def kernel(self) -> HMC:
         """The method as learnt so far, with widely varied trajectories."""
-        method = self._with(None if self._step is None else self._step.current)
+        spread = {} if self._length is None else {"jitter": SPREAD}
+        method = self._with(None if self._step is None else self._step.current, **spread)
         if self._length is not None:
-            return _shortened(method.replace(jitter=SPREAD))
+            return _shortened(method)
         if self._step is None or method.n_steps is not None:
             return method
         return _shortened(method) if self._has_metric else method.replace(**SETTLING)
@@ -217,8 +218,8 @@ class HMCWarmup:
         shared = np.exp(np.log(self._step.average).mean())
         self._step = DualAveraging(np.array(shared), self._step.target)
 
-    def _with(self, step_size: np.ndarray | None) -> HMC:
-        changes: dict[str, Any] = {"metric": self._metric}
+    def _with(self, step_size: np.ndarray | None, **changes: Any) -> HMC:
+        changes["metric"] = self._metric
         if step_size is not None:
             changes["step_size"] = step_size if step_size.ndim else float(step_size)
         if self._length is not None:
