@@ -182,7 +182,8 @@ class DenseMetric:
 
 def kinetic_energy(metric: EuclideanMetric, momentum: np.ndarray) -> np.ndarray:
     r"""Return :math:`\frac12 p^T M^{-1} p` of each row; the constant log-determinant is left out."""
-    return 0.5 * np.einsum("ij,ij->i", momentum, metric.velocity(momentum))
+    with np.errstate(over="ignore", invalid="ignore"):
+        return 0.5 * np.einsum("ij,ij->i", momentum, metric.velocity(momentum))
 
 
 def times_rows(matrix: np.ndarray, rows: np.ndarray) -> np.ndarray:
