@@ -3,6 +3,7 @@
 from understudy.dynamics import (
     DenseMetric,
     DiagonalMetric,
+    HessianMetric,
     ImplicitSolver,
     LocalMetric,
     ProductMetric,
@@ -10,7 +11,7 @@ from understudy.dynamics import (
     UnitMetric,
     batched_cholesky,
 )
-from understudy.kernels import HMC, RMHMC, SharedStream, State, Streams
+from understudy.kernels import HMC, RMHMC, SharedStream, State, Streams, SurrogateHMC, SurrogateRMHMC
 from understudy.results import Run
 from understudy.run import sample
 from understudy.targets import (
@@ -23,17 +24,23 @@ from understudy.targets import (
     UniformPrior,
 )
 
+from understudy.warmup import ARNSHMC, RNSHMC, RNSRMHMC
+
 __version__ = "0.1.0"
 
 __all__ = [
+    "ARNSHMC",
     "HMC",
     "RMHMC",
+    "RNSHMC",
+    "RNSRMHMC",
     "DenseMetric",
     "DiagonalMetric",
     "Evaluation",
     "Evaluator",
     "ForwardTarget",
     "GaussianLikelihood",
+    "HessianMetric",
     "ImplicitSolver",
     "LocalMetric",
     "NormalPrior",
@@ -43,6 +50,8 @@ __all__ = [
     "SharedStream",
     "State",
     "Streams",
+    "SurrogateHMC",
+    "SurrogateRMHMC",
     "Target",
     "UniformPrior",
     "UnitMetric",

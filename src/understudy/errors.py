@@ -32,6 +32,10 @@ class OutputError(UnderstudyError, TypeError):
     """The target returned something that is not a log-density (shape, dtype)."""
 
 
+class SurrogateError(UnderstudyError, RuntimeError):
+    """A surrogate raised, or returned arrays of the wrong shape."""
+
+
 class StartError(UnderstudyError, ValueError):
     """No chain can start: the log-density is not finite where the chains begin."""
 

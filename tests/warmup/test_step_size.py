@@ -8,7 +8,7 @@ from gaussians import start_gaussian
 
 from understudy import DiagonalMetric, Evaluator, State, Streams, Target, UnitMetric
 from understudy.dynamics import PhasePoint, kinetic_energy, leapfrog
-from understudy.kernels.state import exact_force
+from understudy.kernels.guides import ExactGuide
 from understudy.warmup.step_size import DualAveraging, first_step_size
 
 CURVES = {
@@ -72,7 +72,7 @@ def trial(evaluator, state, metric, step_size, seed):
     n, dim = state.position.shape
     momentum = metric.momentum(Streams(seed, n).normals(dim))
     start = PhasePoint(state.position, momentum, state.potential, state.gradient, np.ones(n, dtype=bool))
-    end, _ = leapfrog(exact_force(evaluator), metric, start, step_size, np.ones(n, dtype=int))
+    end, _ = leapfrog(ExactGuide(evaluator).force, metric, start, step_size, np.ones(n, dtype=int))
     gained = end.potential + kinetic_energy(metric, end.momentum)
     lost = state.potential + kinetic_energy(metric, momentum) - gained
     return np.where(end.complete, lost, np.nan)

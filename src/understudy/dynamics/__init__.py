@@ -9,6 +9,7 @@ from understudy.dynamics.generalized_leapfrog import (
     riemannian_energy,
     riemannian_momentum,
 )
+from understudy.dynamics.hessian_metric import HessianMetric
 from understudy.dynamics.implicit import ImplicitSolver
 from understudy.dynamics.leapfrog import Force, PhasePoint, leapfrog
 from understudy.dynamics.metric_check import check_metric
@@ -29,6 +30,7 @@ __all__ = [
     "DiagonalMetric",
     "EuclideanMetric",
     "Force",
+    "HessianMetric",
     "ImplicitSolver",
     "LocalMetric",
     "PhasePoint",

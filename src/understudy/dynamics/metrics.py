@@ -46,8 +46,15 @@ class EuclideanMetric(Protocol):
 class LocalMetric(Protocol):
     """A Riemannian metric at n positions."""
 
-    matrix: np.ndarray  # (n, dim, dim): G(q)
-    cholesky: np.ndarray  # (n, dim, dim): its lower Cholesky factor
+    @property
+    def matrix(self) -> np.ndarray:
+        """The metric G(q), ``(n, dim, dim)``."""
+        ...
+
+    @property
+    def cholesky(self) -> np.ndarray:
+        """Its lower Cholesky factor, ``(n, dim, dim)``."""
+        ...
 
     def quadratic_contraction(self, velocity: np.ndarray) -> np.ndarray:
         r"""Return :math:`\nu_i = v^T \partial_i G\, v`, ``(n, dim)``."""

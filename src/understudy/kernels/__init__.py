@@ -9,5 +9,16 @@ from understudy.kernels.hmc import HMC
 from understudy.kernels.rmhmc import RMHMC
 from understudy.kernels.state import Info, Kernel, State
 from understudy.kernels.streams import SharedStream, Streams
+from understudy.kernels.surrogate_hmc import SurrogateHMC, SurrogateRMHMC
 
-__all__ = ["HMC", "RMHMC", "Info", "Kernel", "SharedStream", "State", "Streams"]
+__all__ = [
+    "HMC",
+    "RMHMC",
+    "Info",
+    "Kernel",
+    "SharedStream",
+    "State",
+    "Streams",
+    "SurrogateHMC",
+    "SurrogateRMHMC",
+]

@@ -10,8 +10,9 @@ import numpy as np
 from understudy.dynamics import EuclideanMetric, PhasePoint, kinetic_energy, leapfrog
 from understudy.errors import InputError
 from understudy.kernels.correction import metropolis
+from understudy.kernels.guides import ExactGuide, Guide
 from understudy.kernels.lengths import Lengths, require_acceptance
-from understudy.kernels.state import Info, State, exact_force
+from understudy.kernels.state import Info, State
 from understudy.kernels.streams import AnyStreams
 from understudy.targets import Evaluator
 
@@ -77,25 +78,33 @@ class HMC(Lengths):
             raise InputError(
                 "HMC has no metric to step with; give metric=UnitMetric(), or let sample() tune it"
             )
-        assert state.gradient is not None
-        step_size, n_steps = self.draw(streams)
-        momentum = metric.momentum(streams.normals(state.position.shape[1]))
-        everyone = np.ones(len(momentum), dtype=bool)
-        start = PhasePoint(state.position, momentum, state.potential, state.gradient, everyone)
-        end, n_taken = leapfrog(exact_force(evaluator), metric, start, step_size, n_steps)
-        energy = state.potential + kinetic_energy(metric, momentum)
-        end_energy = np.where(end.complete, end.potential + kinetic_energy(metric, end.momentum), np.nan)
-        error = end_energy - energy
-        accepted, probability = metropolis(energy, end_energy, streams.uniforms())
-        return state.accept(accepted, State(end.position, end.potential, end.gradient)), Info(
-            accepted=accepted,
-            acceptance_rate=probability,
-            step_size=step_size,
-            n_steps=n_steps,
-            energy=np.where(accepted, end_energy, energy),
-            energy_error=error,
-            diverging=~(error <= MAX_ENERGY_ERROR),
-            n_exact=n_taken,
-            proposal=end.position,
-            proposal_momentum=end.momentum,
-        )
+        return euclidean_step(self, metric, ExactGuide(evaluator), streams, state)
+
+
+def euclidean_step(
+    lengths: Lengths, metric: EuclideanMetric, guide: Guide, streams: AnyStreams, state: State
+) -> tuple[State, Info]:
+    """Draw momenta, follow the guide by leapfrog, and decide on the exact energy."""
+    step_size, n_steps = lengths.draw(streams)
+    momentum = metric.momentum(streams.normals(state.position.shape[1]))
+    state, potential, gradient = guide.begin(state)
+    start = PhasePoint(state.position, momentum, potential, gradient, np.ones(len(momentum), dtype=bool))
+    end, n_taken = leapfrog(guide.force, metric, start, step_size, n_steps)
+    proposal, discrepancy = guide.finish(end.position, end.potential, end.gradient, end.complete)
+    energy = state.potential + kinetic_energy(metric, momentum)
+    end_energy = np.where(end.complete, proposal.potential + kinetic_energy(metric, end.momentum), np.nan)
+    error = end_energy - energy
+    accepted, probability = metropolis(energy, end_energy, streams.uniforms())
+    return state.accept(accepted, proposal), Info(
+        accepted=accepted,
+        acceptance_rate=probability,
+        step_size=step_size,
+        n_steps=n_steps,
+        energy=np.where(accepted, end_energy, energy),
+        energy_error=error,
+        diverging=~(error <= MAX_ENERGY_ERROR),
+        n_exact=guide.n_exact(n_taken, end.complete),
+        proposal=end.position,
+        proposal_momentum=end.momentum,
+        discrepancy=discrepancy,
+    )

@@ -16,9 +16,10 @@ from understudy.dynamics import (
 )
 from understudy.errors import InputError
 from understudy.kernels.correction import metropolis
+from understudy.kernels.guides import ExactGuide, Guide
 from understudy.kernels.hmc import MAX_ENERGY_ERROR
 from understudy.kernels.lengths import Lengths, require_acceptance
-from understudy.kernels.state import Info, State, exact_force
+from understudy.kernels.state import Info, State
 from understudy.kernels.streams import AnyStreams
 from understudy.targets import Evaluator
 
@@ -93,36 +94,48 @@ class RMHMC(Lengths):
 
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
         """Move every chain by one trajectory and one exact decision."""
-        assert state.gradient is not None and self.metric is not None
-        step_size, n_steps = self.draw(streams)
-        known = state.known_metric is not None and state.known_metric[0] is self.metric
-        local = state.known_metric[1] if known else self.metric.at(state.position)  # type: ignore[index]
-        momentum = riemannian_momentum(local, streams.normals(state.position.shape[1]))
-        usable = np.isfinite(momentum).all(axis=1)
-        start = RiemannianPoint(
-            state.position, momentum, state.potential, state.gradient, local, usable, ~usable
-        )
-        end, n_taken, n_metrics = generalized_leapfrog(
-            exact_force(evaluator), self.metric, start, step_size, n_steps, self.solver
-        )
-        energy = riemannian_energy(start)
-        end_energy = np.where(end.complete, riemannian_energy(end), np.nan)
-        accepted, probability = metropolis(energy, end_energy, streams.uniforms())
-        new = state.accept(accepted, State(end.position, end.potential, end.gradient))
-        # A metric cannot be put together from rows of two, so it is remembered only if all chains agree.
-        if accepted.all() or not accepted.any():
-            new = replace(new, known_metric=(self.metric, end.local if accepted.all() else local))
-        return new, Info(
-            accepted=accepted,
-            acceptance_rate=probability,
-            step_size=step_size,
-            n_steps=n_steps,
-            energy=np.where(accepted, end_energy, energy),
-            energy_error=end_energy - energy,
-            diverging=~(end_energy - energy <= MAX_ENERGY_ERROR) & ~end.unsolved,
-            n_exact=n_taken,
-            proposal=end.position,
-            proposal_momentum=end.momentum,
-            n_metrics=n_metrics + (not known),
-            unsolved=end.unsolved,
-        )
+        assert self.metric is not None
+        return riemannian_step(self, self.metric, self.solver, ExactGuide(evaluator), streams, state)
+
+
+def riemannian_step(
+    lengths: Lengths,
+    metric: RiemannianMetric,
+    solver: ImplicitSolver,
+    guide: Guide,
+    streams: AnyStreams,
+    state: State,
+) -> tuple[State, Info]:
+    """Draw momenta, follow the guide by generalised leapfrog, and decide on the exact energy."""
+    step_size, n_steps = lengths.draw(streams)
+    known = state.known_metric is not None and state.known_metric[0] is metric
+    local = state.known_metric[1] if known else metric.at(state.position)  # type: ignore[index]
+    momentum = riemannian_momentum(local, streams.normals(state.position.shape[1]))
+    usable = np.isfinite(momentum).all(axis=1)
+    state, potential, gradient = guide.begin(state)
+    start = RiemannianPoint(state.position, momentum, potential, gradient, local, usable, ~usable)
+    end, n_taken, n_metrics = generalized_leapfrog(guide.force, metric, start, step_size, n_steps, solver)
+    proposal, discrepancy = guide.finish(end.position, end.potential, end.gradient, end.complete)
+    energy = riemannian_energy(replace(start, potential=state.potential))
+    end_energy = riemannian_energy(replace(end, potential=proposal.potential))
+    end_energy = np.where(end.complete, end_energy, np.nan)
+    accepted, probability = metropolis(energy, end_energy, streams.uniforms())
+    new = state.accept(accepted, proposal)
+    # A metric cannot be put together from rows of two, so it is remembered only if all chains agree.
+    if accepted.all() or not accepted.any():
+        new = replace(new, known_metric=(metric, end.local if accepted.all() else local))
+    return new, Info(
+        accepted=accepted,
+        acceptance_rate=probability,
+        step_size=step_size,
+        n_steps=n_steps,
+        energy=np.where(accepted, end_energy, energy),
+        energy_error=end_energy - energy,
+        diverging=~(end_energy - energy <= MAX_ENERGY_ERROR) & ~end.unsolved,
+        n_exact=guide.n_exact(n_taken, end.complete),
+        proposal=end.position,
+        proposal_momentum=end.momentum,
+        n_metrics=n_metrics + (not known),
+        unsolved=end.unsolved,
+        discrepancy=discrepancy,
+    )

@@ -7,21 +7,26 @@ from typing import Protocol
 
 import numpy as np
 
-from understudy.dynamics import Force, LocalMetric, RiemannianMetric
+from understudy.dynamics import LocalMetric, RiemannianMetric
 from understudy.kernels.streams import AnyStreams
 from understudy.targets import Evaluation, Evaluator
+
+#: A force, and its potentials ``(chains,)`` and gradients ``(chains, dim)`` where the chains are.
+KnownForce = tuple[object, np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Where the chains are, with the exact answers there, so that none is paid for twice."""
+    """Where the chains are, with the exact answers there, so that none is paid for twice.
+
+    `known_metric` and `known_force` hold a metric and a stand-in with what they are where the chains are.
+    """
 
     position: np.ndarray  # (chains, dim)
     potential: np.ndarray  # (chains,)
     gradient: np.ndarray | None = None  # (chains, dim), for kernels that use exact gradients
-    known_metric: tuple[RiemannianMetric, LocalMetric] | None = (
-        None  # a metric, and what it is where the chains are
-    )
+    known_metric: tuple[RiemannianMetric, LocalMetric] | None = None
+    known_force: KnownForce | None = None
 
     @classmethod
     def from_evaluation(cls, evaluation: Evaluation) -> State:
@@ -36,18 +41,15 @@ class State:
             np.where(rows, proposal.position, self.position),
             np.where(accepted, proposal.potential, self.potential),
             np.where(rows, proposal.gradient, self.gradient) if both else None,  # type: ignore[arg-type]
+            known_force=_joined(accepted, self.known_force, proposal.known_force),
         )
 
 
-def exact_force(evaluator: Evaluator) -> Force:
-    """Return the exact potential and gradient as a force for trajectories."""
-
-    def force(position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        evaluation = evaluator.value_and_gradient(position)
-        assert evaluation.gradient is not None
-        return evaluation.potential, evaluation.gradient
-
-    return force
+def _joined(accepted: np.ndarray, old: KnownForce | None, new: KnownForce | None) -> KnownForce | None:
+    """Take the new rows where accepted, if both are of one force."""
+    if old is None or new is None or old[0] is not new[0]:
+        return None
+    return new[0], np.where(accepted, new[1], old[1]), np.where(accepted[:, None], new[2], old[2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,6 +77,8 @@ class Info:
         Evaluations of a Riemannian metric.
     unsolved : ndarray of bool
         Whether an implicit equation was not solved, or not reversibly, and the proposal rejected for it.
+    discrepancy : ndarray
+        Exact potential less the stand-in's at the proposal; NaN if there was none.
     """
 
     accepted: np.ndarray
@@ -89,6 +93,7 @@ class Info:
     proposal_momentum: np.ndarray
     n_metrics: np.ndarray | None = None
     unsolved: np.ndarray | None = None
+    discrepancy: np.ndarray | None = None
 
 
 class Kernel(Protocol):

@@ -10,6 +10,8 @@ from typing import Protocol
 
 import numpy as np
 
+SHARED = 2**32 - 1  # the number of a child that no chain has
+
 
 class AnyStreams(Protocol):
     """Where kernels get their randomness: a number, or a row, for each chain."""
@@ -35,6 +37,13 @@ class Streams:
     n_chains : int
         How many.
 
+    Attributes
+    ----------
+    generators : list of Generator
+        One for each chain.
+    shared : Generator
+        For what the chains have in common, such as a surrogate.
+
     Examples
     --------
     The second of two chains draws what the second of five draws:
@@ -46,6 +55,9 @@ class Streams:
     def __init__(self, seed: int | None, n_chains: int) -> None:
         sequence = np.random.SeedSequence(seed)
         self.generators = [np.random.default_rng(child) for child in sequence.spawn(n_chains)]
+        self.shared = np.random.default_rng(
+            np.random.SeedSequence(sequence.entropy, spawn_key=(SHARED,))
+        )
         self.n_chains = n_chains
 
     def normals(self, dim: int) -> np.ndarray:

@@ -48,6 +48,8 @@ def attributes(run: Run) -> dict[str, Any]:
         "tuning_time": run.warmup.cost.seconds,
         "tuning_steps": run.warmup.draws.shape[1],
         "exact": int(run.exact),
+        "adaptive": int(run.n_adaptive > 0),
+        "n_adaptive": run.n_adaptive,
         "complete": int(run.complete),
         "settings": json.dumps(plain(run.settings)),
         "versions": json.dumps(plain(run.versions)),

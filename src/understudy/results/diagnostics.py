@@ -43,11 +43,21 @@ def warnings_for(run: Run, found: Statistics | None = None) -> list[str]:
     if run.settings.get("on_failure") != "raise":
         warnings += failures(run.cost.n_failures)
     if not run.exact:
-        warnings.append(
-            "the kernel was still learning while these draws were made, so they are exact only in the limit; "
-            "for exact draws use a method that freezes its surrogate"
-        )
+        warnings.append(adaptive(run.n_adaptive, n))
     return warnings
+
+
+def adaptive(n_adaptive: int, n_draws: int) -> str:
+    """Say that the kernel changed while draws were kept."""
+    if n_adaptive < n_draws:
+        return (
+            f"adaptive: the surrogate was still learning during the first {n_adaptive} of {n_draws} draws, which are "
+            "exact only in the limit; run.exact_draws has the others"
+        )
+    return (
+        "adaptive: the surrogate was still learning while these draws were made, so they are exact only in the limit; "
+        "use freeze_after=, or RNSHMC"
+    )
 
 
 def interrupted(n_draws: int) -> str:

@@ -78,7 +78,7 @@ class Record:
         In the user's own coordinates.
     stats : dict of str to ndarray of shape (chains, draws)
         In ArviZ's words: ``lp, acceptance_rate, step_size, n_steps, diverging, energy, energy_error``, and
-        ``n_exact, accepted``.
+        ``n_exact, accepted``; with a surrogate ``discrepancy``, exact potential less the surrogate's at the proposal.
     cost : Cost
         What the phase cost.
     """
@@ -107,7 +107,11 @@ class Run:
     complete : bool
         False if the run was interrupted: the draws are fewer than asked for.
     exact : bool
-        Whether the kept draws come from one frozen kernel that leaves the posterior invariant.
+        Whether all kept draws come from one frozen kernel that leaves the posterior invariant.
+    n_adaptive : int
+        How many kept draws of each chain, the first ones, were made while the kernel was still learning.
+    kernel : object
+        What the draws came from, or the last of them if it was still learning; with its surrogate, if it has one.
 
     Examples
     --------
@@ -129,6 +133,8 @@ class Run:
     versions: dict[str, str] = field(default_factory=dict)
     complete: bool = True
     exact: bool = True
+    n_adaptive: int = 0
+    kernel: Any = None
 
     def __repr__(self) -> str:
         chains, draws, dim = self.draws.shape
@@ -139,6 +145,11 @@ class Run:
     def draws(self) -> np.ndarray:
         """The kept draws ``(chains, draws, dim)`` in the user's own coordinates."""
         return self.posterior.draws
+
+    @property
+    def exact_draws(self) -> np.ndarray:
+        """The kept draws that came from a frozen kernel: all of them, unless the method was adaptive."""
+        return self.posterior.draws[:, self.n_adaptive :]
 
     @property
     def cost(self) -> Cost:

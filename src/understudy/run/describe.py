@@ -11,12 +11,20 @@ import numpy as np
 
 from understudy.dynamics import DenseMetric, DiagonalMetric
 from understudy.kernels import Kernel
+from understudy.warmup import Training
 
 MOST_NUMBERS = 200 * 200  # a dense metric of the largest size that is learnt, but not somebody's data
 
 
-def describe(kernel: Kernel) -> dict[str, Any]:
-    """Return a kernel's name and settings as plain numbers, strings and lists.
+def describe(method: Kernel | Training, kernel: Kernel | None = None) -> dict[str, Any]:
+    """Return a method's name and settings as plain numbers, strings and lists.
+
+    Parameters
+    ----------
+    method : Kernel or Training
+        As it was given.
+    kernel : Kernel, optional
+        What became of it: settings that it has are taken from there.
 
     Examples
     --------
@@ -25,10 +33,14 @@ def describe(kernel: Kernel) -> dict[str, Any]:
     >>> described["method"], described["step_size"], described["metric"]
     ('HMC', 0.1, 'UnitMetric')
     """
-    described: dict[str, Any] = {"method": type(kernel).__name__}
-    settings: Any = kernel
-    if is_dataclass(settings):
-        described |= {each.name: _plain(getattr(settings, each.name)) for each in fields(settings)}
+    described: dict[str, Any] = {"method": type(method).__name__}
+    for source in (method, kernel):
+        settings: Any = source
+        if is_dataclass(settings):
+            found = {each.name: getattr(settings, each.name) for each in fields(settings)}
+            if source is not method:
+                found.pop("surrogate", None)  # the recipe says more than its weights
+            described |= {name: _plain(value) for name, value in found.items()}
     return described
 
 
@@ -55,10 +67,21 @@ def _plain(value: Any) -> Any:
         return value.tolist() if value.size <= MOST_NUMBERS else f"array of shape {value.shape}"
     if isinstance(value, (tuple, list)):
         return [_plain(each) for each in value]
+    if hasattr(value, "potential_and_gradient"):
+        return type(value).__name__
+    if hasattr(value, "fit"):
+        return {
+            "name": type(value).__name__,
+            **{each.name: _plain(getattr(value, each.name)) for each in _fields(value)},
+        }
     if isinstance(value, DiagonalMetric):
         return {"variance": _plain(value.variance)}
     if isinstance(value, DenseMetric):
         return {"covariance": _plain(value.covariance)}
-    if is_dataclass(value) and fields(value):
-        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
-    return type(value).__name__
+    if _fields(value):
+        return {each.name: _plain(getattr(value, each.name)) for each in _fields(value)}
+    return getattr(value, "__name__", type(value).__name__)
+
+
+def _fields(value: Any) -> tuple[Any, ...]:
+    return fields(value) if is_dataclass(value) else ()

@@ -21,7 +21,7 @@ STATISTICS = {
     "energy_error": float,
     "n_exact": int,
 }
-RIEMANNIAN_STATISTICS = {"n_metrics": int, "unsolved": bool}
+OTHER_STATISTICS = {"n_metrics": int, "unsolved": bool, "discrepancy": float}  # of some kernels only
 
 
 class Recorder:
@@ -66,7 +66,7 @@ class Recorder:
         for name in STATISTICS:
             if name != "lp":
                 self._stats[name][:, now] = getattr(info, name)
-        for name, kind in RIEMANNIAN_STATISTICS.items():
+        for name, kind in OTHER_STATISTICS.items():
             value = getattr(info, name)
             if value is not None:
                 self._stats.setdefault(name, np.zeros(self._shape, dtype=kind))[:, now] = value

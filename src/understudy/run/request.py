@@ -10,9 +10,9 @@ from numpy.typing import ArrayLike
 from understudy.checks import require_whole
 from understudy.dynamics import EuclideanMetric
 from understudy.errors import InputError
-from understudy.kernels import Kernel
+from understudy.kernels import Kernel, SurrogateHMC, SurrogateRMHMC
 from understudy.targets import AnyTarget, ForwardTarget, Target
-from understudy.warmup import require_tuning_steps
+from understudy.warmup import ARNSHMC, Training, require_tuning_steps
 from understudy.warmup.start import read_init
 
 
@@ -22,7 +22,7 @@ def check_request(
     tune: Any,
     chains: Any,
     random_seed: Any,
-    method: Kernel,
+    method: Kernel | Training,
     init: ArrayLike | None,
 ) -> int:
     """Raise `InputError` if anything is wrong; return the seed, a fresh one if none was given."""
@@ -31,14 +31,15 @@ def check_request(
         raise InputError(f"target must be a Target or ForwardTarget, got {type(target).__name__}{hint}")
     for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
         require_whole(name, value, least)
-    if isinstance(method, type) or not callable(getattr(method, "step", None)):
+    known = isinstance(method, Training) or callable(getattr(method, "step", None))
+    if isinstance(method, type) or not known:
         got = f"the class {method.__name__}" if isinstance(method, type) else repr(method)
-        raise InputError(f"method must be a kernel such as HMC() or RMHMC(metric=...), got {got}")
-    if not getattr(method, "is_exact", False):
+        raise InputError(f"method must be such as HMC(), RMHMC(metric=...) or RNSHMC(surrogate), got {got}")
+    if not getattr(method, "is_exact", False) and not isinstance(method, ARNSHMC):
         raise InputError(
             f"{type(method).__name__} does not declare itself exact; sample() takes exact kernels only"
         )
-    if not target.has_gradient:
+    if not target.has_gradient and needs_gradient(method):
         raise InputError(
             f"{type(method).__name__} needs the gradient of the log-density and the target has none; "
             "give Target(gradient=...) or ForwardTarget(vjp=...)"
@@ -50,7 +51,12 @@ def check_request(
     return _seed(random_seed)
 
 
-def _require_fit(method: Kernel, chains: int, dim: int) -> None:
+def needs_gradient(method: Kernel | Training) -> bool:
+    """Whether a method takes exact gradients: all do, but for kernels that come with a trained surrogate."""
+    return not isinstance(method, (SurrogateHMC, SurrogateRMHMC))
+
+
+def _require_fit(method: Kernel | Training, chains: int, dim: int) -> None:
     """Raise unless the method's settings are of the size of this run."""
     step_size: Any = getattr(method, "step_size", None)
     shape = np.shape(step_size)

@@ -6,14 +6,14 @@ from typing import Literal
 
 from numpy.typing import ArrayLike
 
-from understudy.kernels import HMC, Kernel, Streams
+from understudy.kernels import HMC, Kernel, State, Streams
 from understudy.results import Run
 from understudy.run.describe import describe, versions
 from understudy.run.progress import Progress
 from understudy.run.recorder import Recorder
-from understudy.run.request import check_request
+from understudy.run.request import check_request, needs_gradient
 from understudy.targets import AnyTarget, Evaluator
-from understudy.warmup import find_start, warmup_for
+from understudy.warmup import Learner, Training, find_start, learner_for, warmup_for
 
 
 def sample(
@@ -23,7 +23,7 @@ def sample(
     tune: int = 500,
     chains: int = 4,
     random_seed: int | None = None,
-    method: Kernel | None = None,
+    method: Kernel | Training | None = None,
     init: ArrayLike | None = None,
     progressbar: bool | None = None,
     on_failure: Literal["raise", "reject"] = "raise",
@@ -43,7 +43,7 @@ def sample(
         Number of chains; they move together, each with random numbers of its own.
     random_seed : int, optional
         The same seed gives the same draws.
-    method : HMC or RMHMC, optional
+    method : HMC, RMHMC, RNSHMC, RNSRMHMC, ARNSHMC or a kernel, optional
         How to sample; ``HMC()``, which tunes itself, by default.
     init : array_like of shape (dim,) or (chains, dim), optional
         Parameters to start from; by default draws from the prior, or random positions.
@@ -76,45 +76,68 @@ def sample(
     warmup_recorder = Recorder(chains, tune, evaluator)
     warmup_recorder.open()
     recorder = Recorder(chains, draws, evaluator)
-    kernel = method
+    learner: Learner | None = None
     failure: Exception | None = None
     try:
         with Progress(progressbar) as progress:
-            state = find_start(evaluator, streams, init)
+            state = find_start(evaluator, streams, init, needs_gradient(method))
             warmup = warmup_for(method, tune, evaluator, streams, state)
             warmup_recorder.n_metrics = warmup.n_metrics
             progress.start("warm-up", tune)
-            for _ in range(tune):
-                before = state
-                state, info = warmup.kernel.step(streams, before, evaluator)
-                warmup.learn(before, state, info)
-                warmup_recorder.add(state, info)
-                progress.advance(evaluator.counts.n_exact, float(info.acceptance_rate.mean()))
+            state = _advance(warmup, tune, state, streams, evaluator, warmup_recorder, progress)
+            if isinstance(method, Training):
+                progress.start("training", 1)
             kernel = warmup.freeze()
             warmup_recorder.close()
             recorder.open()
             progress.start("draws", draws)
-            for _ in range(draws):
-                state, info = kernel.step(streams, state, evaluator)
-                recorder.add(state, info)
-                progress.advance(evaluator.counts.n_exact, float(info.acceptance_rate.mean()))
+            learner = learner_for(method, kernel, evaluator, streams)
+            _advance(learner, draws, state, streams, evaluator, recorder, progress)
     except KeyboardInterrupt:
         pass
     except (
         Exception
-    ) as error:  # the target's, or that of a user's metric: what was drawn is kept, and then it goes on
+    ) as error:  # the target's, or a user's metric's: what was drawn is kept, and then it goes on
         failure = error
+    last_kernel = None if learner is None else learner.kernel
+    n_adaptive = 0 if learner is None else learner.n_adaptive
     run = Run(
         names=target.names,
         posterior=recorder.close(),
         warmup=warmup_recorder.close(),
-        settings={"tune": int(tune), "on_failure": on_failure, "retries": int(retries), **describe(kernel)},
+        settings={
+            "tune": int(tune),
+            "on_failure": on_failure,
+            "retries": int(retries),
+            **describe(method, last_kernel),
+        },
         seed=seed,
         versions=versions(),
         complete=recorder.is_full,
-        exact=kernel.is_exact,
+        exact=n_adaptive == 0,
+        n_adaptive=n_adaptive,
+        kernel=last_kernel,
     )
     if failure is not None:
         failure.run = run  # type: ignore[attr-defined]
         raise failure
     return run
+
+
+def _advance(
+    learner: Learner,
+    n_steps: int,
+    state: State,
+    streams: Streams,
+    evaluator: Evaluator,
+    recorder: Recorder,
+    progress: Progress,
+) -> State:
+    """Make the steps of one phase: move, learn, record."""
+    for _ in range(n_steps):
+        before = state
+        state, info = learner.kernel.step(streams, before, evaluator)
+        learner.learn(before, state, info)
+        recorder.add(state, info)
+        progress.advance(evaluator.counts.n_exact, float(info.acceptance_rate.mean()))
+    return state

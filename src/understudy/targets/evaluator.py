@@ -16,6 +16,7 @@ counts, times, and applies the rules for failures:
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -98,6 +99,8 @@ class Evaluator:
     ----------
     counts : Counts
         What has been spent.
+    observer : callable or None
+        Is told of every evaluation, to learn from it.
     last_failure : str
         What happened at the last position that failed for good; empty if none did.
 
@@ -115,6 +118,7 @@ class Evaluator:
     on_failure: Literal["raise", "reject"] = "raise"
     retries: int = 1
     counts: Counts = field(default_factory=Counts)
+    observer: Callable[[Evaluation], None] | None = None
     last_failure: str = field(default="", init=False)
     # The width of the outputs, once seen, and the requests that have passed `_call_square`.
     _n_outputs: int | None = field(default=None, init=False, repr=False)
@@ -179,7 +183,10 @@ class Evaluator:
             potential[~finite] = np.inf
             if slope is not None:
                 slope[~finite] = 0.0
-        return Evaluation(position, potential, slope, self._outputs(raw))
+        evaluation = Evaluation(position, potential, slope, self._outputs(raw))
+        if self.observer is not None:
+            self.observer(evaluation)
+        return evaluation
 
     def _outputs(self, raw: Raw) -> np.ndarray | None:
         """Return the outputs, all NaN if the model has outputs but was not run for this batch."""

@@ -1,9 +1,23 @@
-"""Before draws are kept: find a finite start, and learn step size, metric and trajectory length.
+"""Before draws are kept: find a finite start, learn step size, metric and trajectory length, train a surrogate.
 
-Nothing here runs while draws are kept; what it leaves behind is a frozen kernel.
+What is left behind is a frozen kernel. Only `ARNSHMC` goes on learning while draws are kept, and its results say so.
 """
 
-from understudy.warmup.schedule import Warmup, require_tuning_steps, warmup_for
+from understudy.warmup.choice import require_tuning_steps, warmup_for
+from understudy.warmup.learning import learner_for
+from understudy.warmup.methods import ARNSHMC, RNSHMC, RNSRMHMC, Training
+from understudy.warmup.schedule import Learner, Warmup
 from understudy.warmup.start import find_start
 
-__all__ = ["Warmup", "find_start", "require_tuning_steps", "warmup_for"]
+__all__ = [
+    "ARNSHMC",
+    "RNSHMC",
+    "RNSRMHMC",
+    "Learner",
+    "Training",
+    "Warmup",
+    "find_start",
+    "learner_for",
+    "require_tuning_steps",
+    "warmup_for",
+]

@@ -19,8 +19,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from understudy.dynamics import EuclideanMetric, UnitMetric, check_metric
-from understudy.errors import InputError
+from understudy.dynamics import EuclideanMetric, UnitMetric
 from understudy.kernels import HMC, RMHMC, Info, Kernel, State, Streams
 from understudy.targets import Evaluator
 from understudy.warmup.gradient_check import check_gradient
@@ -37,13 +36,13 @@ MOST_STEPS = 256
 AnyHMC = TypeVar("AnyHMC", HMC, RMHMC)
 
 
-class Warmup(Protocol):
-    """Holds the kernel to step with, learns from every step, and hands over a frozen kernel at the end.
+class Learner(Protocol):
+    """Holds the kernel to step with, and learns from every step."""
 
-    `n_metrics` counts evaluations of a Riemannian metric that were spent besides the steps.
-    """
-
-    n_metrics: int
+    @property
+    def n_adaptive(self) -> int:
+        """Steps of kept draws that were made while still learning."""
+        ...
 
     @property
     def kernel(self) -> Kernel:
@@ -54,27 +53,24 @@ class Warmup(Protocol):
         """Learn from one step of all chains."""
         ...
 
+
+class Warmup(Learner, Protocol):
+    """Learns, and hands over a frozen kernel at the end.
+
+    `n_metrics` counts evaluations of a Riemannian metric that were spent besides the steps.
+    """
+
+    n_metrics: int
+
     def freeze(self) -> Kernel:
         """Return the kernel that draws are kept from."""
         ...
 
 
-def warmup_for(method: Kernel, n_steps: int, evaluator: Evaluator, streams: Streams, state: State) -> Warmup:
-    """Return the warm-up that a method needs; it may spend a few gradients on a first step size."""
-    if isinstance(method, HMC):
-        return HMCWarmup(method, n_steps, evaluator, streams, state)
-    if isinstance(method, RMHMC):
-        assert method.metric is not None
-        dim = state.position.shape[1]
-        normals = np.random.default_rng(0).standard_normal((2, dim))
-        return RMHMCWarmup(method, n_metrics=check_metric(method.metric, state.position[:1], normals))
-    return NoWarmup(method)
-
-
 class NoWarmup:
     """For kernels that come with all their settings."""
 
-    n_metrics = 0
+    n_metrics = n_adaptive = 0
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -89,6 +85,8 @@ class NoWarmup:
 
 class RMHMCWarmup:
     """Tune the step size of `RMHMC`, if it has none."""
+
+    n_adaptive = 0
 
     def __init__(self, method: RMHMC, n_metrics: int = 0) -> None:
         self.n_metrics = n_metrics
@@ -123,7 +121,7 @@ class RMHMCWarmup:
 class HMCWarmup:
     """Learn what an `HMC` was not given."""
 
-    n_metrics = 0
+    n_metrics = n_adaptive = 0
 
     def __init__(
         self, method: HMC, n_steps: int, evaluator: Evaluator, streams: Streams, state: State
@@ -262,16 +260,3 @@ def _metric_shape(method: HMC, dim: int) -> str:
             return "fixed"
         return "dense" if dim <= LARGEST_DENSE else "diagonal"
     return method.metric
-
-
-def require_tuning_steps(method: Kernel, n_steps: int) -> None:
-    """Raise if a method that has something to learn is given too few steps to learn it."""
-    if isinstance(method, HMC):
-        learns = not method.is_set or method.metric in ("diagonal", "dense")
-    else:
-        learns = isinstance(method, RMHMC) and method.step_size is None
-    if learns and n_steps < 2 * SETTLE:
-        raise InputError(
-            f"tune must be at least {2 * SETTLE} steps to learn the method's settings, got {n_steps}; "
-            "use tune=500, or give the method its step_size and n_steps"
-        )

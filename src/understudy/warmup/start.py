@@ -50,25 +50,28 @@ def read_init(init: ArrayLike, target: AnyTarget, n_chains: int) -> np.ndarray:
     return np.array(target.transform.to_position(parameters))
 
 
-def find_start(evaluator: Evaluator, streams: Streams, init: ArrayLike | None) -> State:
-    """Return a state of finite potential for each chain, with its gradient.
+def find_start(
+    evaluator: Evaluator, streams: Streams, init: ArrayLike | None, gradient: bool = True
+) -> State:
+    """Return a state of finite potential for each chain, with its gradient if that is wanted.
 
     Chains begin at `init`, or at draws from the prior, or uniformly between -2 and 2 in unconstrained space. What
     is drawn is drawn again where the log-density is -inf, at most 100 times.
     """
     target = evaluator.target
+    evaluate = evaluator.value_and_gradient if gradient else evaluator.value
     if init is not None:
-        state = State.from_evaluation(evaluator.value_and_gradient(read_init(init, target, streams.n_chains)))
+        state = State.from_evaluation(evaluate(read_init(init, target, streams.n_chains)))
         _refuse_infinite(state, evaluator, "init", "start where the log-density is finite")
         return state
     position = np.stack([_draw(target, generator) for generator in streams.generators])
-    state = State.from_evaluation(evaluator.value_and_gradient(position))
+    state = State.from_evaluation(evaluate(position))
     for _ in range(ATTEMPTS - 1):
         lost = np.flatnonzero(~np.isfinite(state.potential))
         if not lost.size:
             return state
         again = np.stack([_draw(target, streams.generators[i]) for i in lost])
-        state = _replaced(state, lost, State.from_evaluation(evaluator.value_and_gradient(again)))
+        state = _replaced(state, lost, State.from_evaluation(evaluate(again)))
     _refuse_infinite(
         state,
         evaluator,
@@ -87,9 +90,12 @@ def _draw(target: AnyTarget, rng: np.random.Generator) -> np.ndarray:
 
 def _replaced(state: State, rows: np.ndarray, found: State) -> State:
     """Return the state with the few rows found put in their places."""
-    assert state.gradient is not None and found.gradient is not None
-    position, potential, gradient = state.position.copy(), state.potential.copy(), state.gradient.copy()
-    position[rows], potential[rows], gradient[rows] = found.position, found.potential, found.gradient
+    position, potential = state.position.copy(), state.potential.copy()
+    position[rows], potential[rows] = found.position, found.potential
+    if state.gradient is None or found.gradient is None:
+        return State(position, potential)
+    gradient = state.gradient.copy()
+    gradient[rows] = found.gradient
     return State(position, potential, gradient)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from understudy.dynamics import EuclideanMetric, PhasePoint, kinetic_energy, leapfrog
 from understudy.kernels import State, Streams
-from understudy.kernels.state import exact_force
+from understudy.kernels.guides import ExactGuide
 from understudy.targets import Evaluator
 
 GAMMA, T0, KAPPA = 0.05, 10.0, 0.75
@@ -95,7 +95,7 @@ def first_step_size(
     searching = np.ones(n, dtype=bool)
     for _ in range(50):
         steps = np.where(searching, 1, 0)
-        end, _ = leapfrog(exact_force(evaluator), metric, start, step_size, steps)
+        end, _ = leapfrog(ExactGuide(evaluator).force, metric, start, step_size, steps)
         end_energy = end.potential + kinetic_energy(metric, end.momentum)
         good = end.complete & (energy - end_energy > np.log(target))
         direction = np.where(direction == 0, np.where(good, 1.0, -1.0), direction)

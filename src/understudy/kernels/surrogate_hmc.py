@@ -1,0 +1,143 @@
+"""Hamiltonian Monte Carlo on stand-ins of the potential: one exact value a draw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from understudy.dynamics import (
+    EuclideanMetric,
+    HessianMetric,
+    ImplicitSolver,
+    RiemannianMetric,
+    UnitMetric,
+)
+from understudy.errors import InputError
+from understudy.kernels.guides import SurrogateGuide
+from understudy.kernels.hmc import euclidean_step
+from understudy.kernels.lengths import Lengths
+from understudy.kernels.rmhmc import riemannian_step
+from understudy.kernels.state import Info, State
+from understudy.kernels.streams import AnyStreams
+from understudy.surrogates import Fitted
+from understudy.targets import Evaluator
+
+
+@dataclass(frozen=True, eq=False)
+class SurrogateHMC(Lengths):
+    r"""HMC along the trajectories of a trained stand-in (the exploitation phase of Algorithm 3).
+
+    Invariant because: momenta are drawn from :math:`N(0, M)`, independent of the position; leapfrog preserves
+    volume and is reversible for *any* force that is a function of the position alone, and the surrogate never
+    changes; lengths are drawn independently of the state; trajectories are given up symmetrically; and `metropolis`
+    accepts on :math:`H = U + K` with the *exact* potential. So a poor surrogate costs acceptance, never exactness.
+
+    Parameters
+    ----------
+    step_size, n_steps, trajectory_length, jitter
+        As for `HMC`.
+    surrogate : Fitted
+        A trained stand-in.
+    metric : EuclideanMetric
+        Distribution of momenta.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from understudy import Evaluator, SoftplusNetwork, State, Streams, Target, TrainingSet
+    >>> rng = np.random.default_rng(1)
+    >>> x = rng.standard_normal((100, 2))
+    >>> network = SoftplusNetwork(40).fit(TrainingSet(x, 0.5 * (x**2).sum(axis=1)), rng)
+    >>> evaluator = Evaluator(Target(lambda x: -0.5 * x @ x, dim=2))
+    >>> state = State.from_evaluation(evaluator.value(np.zeros((4, 2))))
+    >>> state, info = SurrogateHMC(0.5, 4, surrogate=network).step(Streams(1, 4), state, evaluator)
+    >>> evaluator.counts.n_values, evaluator.counts.n_gradients
+    (8, 0)
+    """
+
+    surrogate: Fitted | None = None
+    metric: EuclideanMetric = field(default_factory=UnitMetric)
+
+    is_exact = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _require_fitted(type(self).__name__, self.surrogate)
+        if not isinstance(self.metric, EuclideanMetric) or isinstance(self.metric, type):
+            raise InputError(
+                f"metric must be a metric object such as UnitMetric(), got {self.metric!r}; "
+                "a covariance goes in as DenseMetric(covariance)"
+            )
+
+    def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
+        """Move every chain by one surrogate trajectory and one exact value."""
+        assert self.surrogate is not None
+        return euclidean_step(self, self.metric, SurrogateGuide(self.surrogate, evaluator), streams, state)
+
+
+@dataclass(frozen=True, eq=False)
+class SurrogateRMHMC(Lengths):
+    r"""Riemannian HMC along the trajectories of a trained stand-in, whose curvature is the metric.
+
+    Invariant because: the same metric :math:`G`, a function of the position alone, gives the momenta
+    :math:`p \sim N(0, G(q))`, the dynamics and the energy :math:`U + \frac12 \log\det G + \frac12 p^T G^{-1} p`;
+    with the surrogate's force the generalised leapfrog still preserves volume and is reversible wherever its equations
+    are solved and the way back returns, and is rejected elsewhere; and `metropolis` accepts on that energy with
+    the *exact* :math:`U`.
+
+    Parameters
+    ----------
+    step_size, n_steps, trajectory_length, jitter
+        As for `HMC`.
+    surrogate : Fitted
+        A trained stand-in.
+    metric : RiemannianMetric, optional
+        Its Hessian by default, which must be positive definite: proposals are rejected where it is not. Take
+        ``HessianMetric(surrogate, "diagonal")`` or ``"softabs"`` where it may not be.
+    solver : ImplicitSolver
+        Tolerances of the implicit equations.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from understudy import Evaluator, QuadraticNetwork, State, Streams, Target, TrainingSet
+    >>> rng = np.random.default_rng(1)
+    >>> x = rng.standard_normal((20, 2))
+    >>> quadratic = QuadraticNetwork().fit(TrainingSet(x, 0.5 * (x**2).sum(axis=1)), rng)
+    >>> evaluator = Evaluator(Target(lambda x: -0.5 * x @ x, dim=2))
+    >>> state = State.from_evaluation(evaluator.value(np.zeros((4, 2))))
+    >>> state, info = SurrogateRMHMC(0.5, 4, surrogate=quadratic).step(Streams(1, 4), state, evaluator)
+    >>> bool(info.accepted.all()), evaluator.counts.n_values
+    (True, 8)
+    """
+
+    surrogate: Fitted | None = None
+    metric: RiemannianMetric | None = None
+    solver: ImplicitSolver = field(default_factory=ImplicitSolver)
+
+    is_exact = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        surrogate = _require_fitted(type(self).__name__, self.surrogate)
+        if self.metric is None:
+            object.__setattr__(self, "metric", HessianMetric(surrogate))
+        elif not isinstance(self.metric, RiemannianMetric) or isinstance(self.metric, type):
+            raise InputError(
+                f"metric must have a method at(position), got {self.metric!r}; leave it out for the surrogate's Hessian"
+            )
+
+    def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
+        """Move every chain by one surrogate trajectory and one exact value."""
+        assert self.surrogate is not None and self.metric is not None
+        guide = SurrogateGuide(self.surrogate, evaluator)
+        return riemannian_step(self, self.metric, self.solver, guide, streams, state)
+
+
+def _require_fitted(kernel: str, surrogate: object) -> Fitted:
+    if isinstance(surrogate, type) or not callable(getattr(surrogate, "potential_and_gradient", None)):
+        hint = "; train it first with .fit(training, rng)" if hasattr(surrogate, "fit") else ""
+        raise InputError(
+            f"{kernel} needs surrogate=, a trained stand-in with a method potential_and_gradient, "
+            f"got {type(surrogate).__name__}{hint}"
+        )
+    return surrogate  # type: ignore[return-value]

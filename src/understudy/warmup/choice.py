@@ -1,0 +1,52 @@
+"""Which warm-up a method needs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from understudy.dynamics import check_metric
+from understudy.errors import InputError
+from understudy.kernels import HMC, RMHMC, Kernel, State, Streams
+from understudy.targets import Evaluator
+from understudy.warmup.learning import Exploration
+from understudy.warmup.methods import RNSHMC, RNSRMHMC, Training
+from understudy.warmup.schedule import SETTLE, HMCWarmup, NoWarmup, RMHMCWarmup, Warmup
+
+
+def warmup_for(
+    method: Kernel | Training, n_steps: int, evaluator: Evaluator, streams: Streams, state: State
+) -> Warmup:
+    """Return the warm-up that a method needs; it may spend a few gradients on a first step size."""
+    if isinstance(method, (RNSHMC, RNSRMHMC)):
+        return Exploration(method, n_steps, evaluator, streams, state)
+    if isinstance(method, HMC):
+        return HMCWarmup(method, n_steps, evaluator, streams, state)
+    if isinstance(method, RMHMC):
+        assert method.metric is not None
+        dim = state.position.shape[1]
+        normals = np.random.default_rng(0).standard_normal((2, dim))
+        return RMHMCWarmup(method, n_metrics=check_metric(method.metric, state.position[:1], normals))
+    assert not isinstance(method, Training)
+    return NoWarmup(method)
+
+
+def require_tuning_steps(method: Kernel | Training, n_steps: int) -> None:
+    """Raise if a method that has something to learn is given too few steps to learn it."""
+    if isinstance(method, (RNSHMC, RNSRMHMC)):
+        skip = n_steps // 5 if method.skip is None else method.skip
+        if n_steps <= skip:
+            raise InputError(
+                f"tune must leave steps to collect training data from, got tune={n_steps} of which {skip} are "
+                "skipped; use a larger tune, or a smaller skip"
+            )
+        require_tuning_steps(method.exploration, n_steps)
+        return
+    if isinstance(method, HMC):
+        learns = not method.is_set or method.metric in ("diagonal", "dense")
+    else:
+        learns = isinstance(method, RMHMC) and method.step_size is None
+    if learns and n_steps < 2 * SETTLE:
+        raise InputError(
+            f"tune must be at least {2 * SETTLE} steps to learn the method's settings, got {n_steps}; "
+            "use tune=500, or give the method its step_size and n_steps"
+        )
