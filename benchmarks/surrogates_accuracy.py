@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 
 import understudy as us
-from understudy.problems import elliptic_pde, logistic_a9a, logistic_bank, logistic_simulated
-from understudy.surrogates.discrepancy import discrepancy_variance
-from understudy.surrogates.outputs import OutputSurrogate
-from understudy.surrogates.quadratic import QuadraticNetwork
-from understudy.surrogates.training import TrainingSet
+from understudy import GaussianProcess, OutputSurrogate, QuadraticNetwork, TrainingSet
+from understudy.problems import elliptic_pde, logistic, logistic_a9a, logistic_bank, logistic_simulated
+from understudy.problems.datasets import load_libsvm
+from understudy.surrogates import discrepancy_variance
 
 N_FRESH = 500
 
@@ -31,7 +30,7 @@ class Row:
     n: int  # evaluations to train on
     recipe: Callable[[Any], Any]  # from the target
     name: str
-    wanted: float
+    wanted: float | None = None
     gradient: bool = True
 
 
@@ -43,6 +42,21 @@ def nodes(n_hidden: int) -> tuple[Callable[[Any], Any], str]:
 
 
 OUTPUTS = (lambda target: OutputSurrogate.of(target), "outputs")
+PROCESS = (lambda target: GaussianProcess("rational_quadratic", trend="radial"), "Gaussian process")
+
+
+def a9a_raw() -> Any:
+    """Project the features of a9a as they are on 59 random directions, and standardise what comes out.
+
+    The problem that ships standardises first, which blows rare features up: the few rows that have them then weigh
+    heavily, the posterior is less Gaussian, and quadratics come out at two to three times the discrepancy. The figure
+    to reach was found with projections of the raw features.
+    """
+    features, labels = load_libsvm("a9a", 123)
+    turn, _ = np.linalg.qr(np.random.default_rng(5).standard_normal((123, 59)))
+    projected = features @ turn
+    projected = (projected - projected.mean(axis=0)) / projected.std(axis=0)
+    return logistic(np.column_stack([np.ones(len(projected)), projected]), labels > 0)
 
 
 PROBLEMS: dict[str, tuple[Callable[[], Any], int, int, list[Row]]] = {
@@ -53,12 +67,39 @@ PROBLEMS: dict[str, tuple[Callable[[], Any], int, int, list[Row]]] = {
         400,
         [Row(100, *QUADRATIC, 0.10), Row(100, *nodes(500), 0.10), Row(800, *nodes(1000), 0.06)],
     ),
-    "a9a": (logistic_a9a, 200, 160, [Row(100, *QUADRATIC, 0.17)]),
+    "a9a": (
+        logistic_a9a,
+        200,
+        250,
+        [
+            Row(100, *QUADRATIC, 0.17),
+            Row(100, *nodes(500), 0.17),
+            Row(400, *QUADRATIC),
+            Row(400, *nodes(500)),
+        ],
+    ),
+    "a9a-raw": (
+        a9a_raw,
+        200,
+        250,
+        [
+            Row(100, *QUADRATIC, 0.17),
+            Row(100, *nodes(500), 0.17),
+            Row(400, *QUADRATIC),
+            Row(400, *nodes(500)),
+        ],
+    ),
     "elliptic": (
         lambda: elliptic_pde(observations="paper"),
         300,
         500,
-        [Row(100, *QUADRATIC, 0.42), Row(100, *nodes(500), 0.42), Row(800, *nodes(1000), 0.30)],
+        [
+            Row(100, *QUADRATIC, 0.42),
+            Row(100, *nodes(500), 0.42),
+            Row(800, *nodes(1000), 0.30),
+            Row(100, *PROCESS, 0.40),
+            Row(200, *PROCESS, 0.22),
+        ],
     ),
     "outputs": (
         lambda: elliptic_pde(observations="paper"),
@@ -107,7 +148,7 @@ def main() -> None:
             seconds = (time.perf_counter() - started) / options.repeats
             print(
                 f"{name:10s} {row.n:4d} {kinds[row.gradient]:20s} {row.name:22s} sd(D) {np.median(found):.4f} "
-                f"({found.min():.4f} to {found.max():.4f}), wanted {row.wanted:.2f}; {seconds:.1f} s a fit",
+                f"({found.min():.4f} to {found.max():.4f}), wanted {row.wanted or 'nothing'}; {seconds:.1f} s a fit",
                 flush=True,
             )
 

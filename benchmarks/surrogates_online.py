@@ -2,7 +2,8 @@
 
 Costs are ratios in one process to a bare product of an s x s matrix with a vector, medians of interleaved repeats; rows
 are appended one at a time, and folded in blocks as they come. Drift is the largest difference of predictions for 500
-unseen rows, relative to their spread.
+unseen rows, relative to their spread. What an adaptive sampler does, learning one evaluation at every iteration and
+using the weights once in a while, is timed with whole surrogates, for rows of their own number of weights.
 
     python benchmarks/surrogates_online.py [--size 2000] [--rows 10000] [--drift-rows 100000]
 
@@ -18,6 +19,7 @@ from statistics import median
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
+from understudy import QuadraticNetwork, RBFNetwork, SoftplusNetwork, TrainingSet
 from understudy.surrogates.online import RowUpdater
 from understudy.surrogates.pseudoinverse import PseudoinverseUpdater
 
@@ -59,6 +61,41 @@ def costs(size, n_rows, repeats=15):
     print(f"  row {n_rows} against row 10: {figures['late'] / figures['early']:.3f}")
 
 
+def adaptive(repeats=5, n=64, every=100):
+    """Print what `update` by one value costs, and what learning costs if the weights are used once in a while."""
+    rng = np.random.default_rng(0)
+    for name, recipe, dim in (
+        ("softplus", SoftplusNetwork(2000, ridge=1e-6), 50),
+        ("rbf", RBFNetwork(2000, ridge=1e-6), 50),
+        ("quadratic", QuadraticNetwork(ridge=1e-3), 60),
+        ("quadratic + 500 nodes", QuadraticNetwork(500, ridge=1e-3), 50),
+    ):
+        x = rng.standard_normal((200 + n, dim))
+        training = TrainingSet(x, 0.5 * (x**2).sum(axis=1) + np.log1p(np.exp(x[:, 0])))
+        # The factor that takes further rows is made at the first update, once.
+        fitted = recipe.fit(training.rows(slice(0, 199)), rng).update(training.rows(slice(199, 200)))
+        each = [training.rows(slice(i, i + 1)) for i in range(200, 200 + n)]
+        size = len(fitted.trained)
+        matrix, vector = rng.standard_normal((size, size)), rng.standard_normal(size)
+
+        def learn(fitted=fitted, each=each):
+            for one in each:
+                fitted = fitted.update(one)
+            return fitted
+
+        rows, uses = [], []
+        for _ in range(repeats):
+            product = median(seconds(lambda m=matrix, v=vector: m @ v) for _ in range(32))
+            rows.append(seconds(learn) / n / product)
+            learnt = learn().update(each[0])
+            uses.append(seconds(lambda learnt=learnt: learnt.weights) / product)
+        row, use = median(rows), median(uses)
+        print(
+            f"  {name:22s} {size} weights: update {row:.2f} products, first use {use:.1f}; "
+            f"used at every {every}th, {row + use / every:.2f} a row"
+        )
+
+
 def drift(size, n_rows, condition, duplicated, ridge=1e-8):
     """Drift after single-row updates from an empty start."""
     rng = np.random.default_rng(1)
@@ -86,6 +123,8 @@ def main():
     parser.add_argument("--drift-rows", type=int, default=100_000)
     options = parser.parse_args()
     costs(options.size, options.rows)
+    print("whole surrogates, one value at a time")
+    adaptive()
     print(f"drift after {options.drift_rows} single rows, ridge 1e-8")
     for size in (50, 500):
         for condition in (1e2, 1e12):

@@ -14,6 +14,16 @@ from understudy.dynamics import (
 from understudy.kernels import HMC, RMHMC, SharedStream, State, Streams, SurrogateHMC, SurrogateRMHMC
 from understudy.results import Run
 from understudy.run import sample
+from understudy.surrogates import (
+    FITC,
+    GaussianProcess,
+    OutputSurrogate,
+    QuadraticNetwork,
+    RBFNetwork,
+    SoftplusNetwork,
+    TrainingSet,
+    Whitening,
+)
 from understudy.targets import (
     Evaluation,
     Evaluator,
@@ -23,13 +33,13 @@ from understudy.targets import (
     Target,
     UniformPrior,
 )
-
 from understudy.warmup import ARNSHMC, RNSHMC, RNSRMHMC
 
 __version__ = "0.1.0"
 
 __all__ = [
     "ARNSHMC",
+    "FITC",
     "HMC",
     "RMHMC",
     "RNSHMC",
@@ -40,21 +50,28 @@ __all__ = [
     "Evaluator",
     "ForwardTarget",
     "GaussianLikelihood",
+    "GaussianProcess",
     "HessianMetric",
     "ImplicitSolver",
     "LocalMetric",
     "NormalPrior",
+    "OutputSurrogate",
     "ProductMetric",
+    "QuadraticNetwork",
+    "RBFNetwork",
     "RiemannianMetric",
     "Run",
     "SharedStream",
+    "SoftplusNetwork",
     "State",
     "Streams",
     "SurrogateHMC",
     "SurrogateRMHMC",
     "Target",
+    "TrainingSet",
     "UniformPrior",
     "UnitMetric",
+    "Whitening",
     "batched_cholesky",
     "sample",
 ]

@@ -23,7 +23,7 @@ class NetworkConformance(SurrogateConformance):
         white = everything.whiten(fitted.whitening)
         lesson = Lesson(fitted.basis, white, fitted.lesson.gradient_weight)
         weights, _ = lesson.solve(fitted.ridge)
-        return fitted.with_weights(weights[:-1], white.offset + weights[-1])
+        return fitted.expansion.with_weights(weights[:-1], white.offset + weights[-1])
 
 
 class TestSoftplusNetwork(NetworkConformance):

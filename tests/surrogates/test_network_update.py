@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from understudy.surrogates import online
 from understudy.surrogates.elm import Lesson
 from understudy.surrogates.network import RBFNetwork, SoftplusNetwork
+from understudy.surrogates.quadratic import QuadraticNetwork
 from understudy.surrogates.training import TrainingSet, WhiteSet
 
 DIM = 3
@@ -27,18 +29,6 @@ def evaluations(seed, n, gradients):
     return TrainingSet(x, potential, gradient)
 
 
-def join(first, second):
-    gradients = [
-        np.full_like(part.position, np.nan) if part.gradient is None else part.gradient
-        for part in (first, second)
-    ]
-    return TrainingSet(
-        np.concatenate([first.position, second.position]),
-        np.concatenate([first.potential, second.potential]),
-        np.concatenate(gradients),
-    )
-
-
 def refitted(fitted, training):
     """Weights with the bias, for all evaluations at once and everything else as it was."""
     white = training.whiten(fitted.whitening)
@@ -55,9 +45,9 @@ def test_update_equals_refit(recipe, gradients):
     first, second = evaluations(1, 60, gradients), evaluations(2, 40, gradients)
     start = recipe.fit(first, np.random.default_rng(0))
     fitted = start.update(second.rows(np.arange(25))).update(second.rows(np.arange(25, 40)))
-    weights, base = refitted(start, join(first, second))
+    weights, base = refitted(start, first.join(second))
     unseen = np.random.default_rng(3).standard_normal((200, DIM))
-    expected = start.with_weights(weights[:-1], base + weights[-1]).potential_and_gradient(unseen)
+    expected = start.expansion.with_weights(weights[:-1], base + weights[-1]).potential_and_gradient(unseen)
     for found, wanted in zip(fitted.potential_and_gradient(unseen), expected, strict=True):
         assert np.abs(found - wanted).max() < 1e-8 * wanted.std()
 
@@ -68,9 +58,9 @@ def test_single_evaluations_one_after_the_other(recipe):
     fitted = start = recipe.fit(first, np.random.default_rng(0))
     for i in range(len(second)):
         fitted = fitted.update(second.rows(np.arange(i, i + 1)))
-    weights, base = refitted(start, join(first, second))
+    weights, base = refitted(start, first.join(second))
     unseen = np.random.default_rng(6).standard_normal((200, DIM))
-    expected = start.with_weights(weights[:-1], base + weights[-1]).potential(unseen)
+    expected = start.expansion.with_weights(weights[:-1], base + weights[-1]).potential(unseen)
     assert np.abs(fitted.potential(unseen) - expected).max() < 1e-8 * expected.std()
 
 
@@ -92,7 +82,32 @@ def test_update_after_training_by_gram_matrices(recipe, monkeypatch):
     start = recipe.fit(first, np.random.default_rng(0))
     fitted = start.update(second)
     monkeypatch.undo()
-    weights, base = refitted(start, join(first, second))
+    weights, base = refitted(start, first.join(second))
     unseen = np.random.default_rng(12).standard_normal((200, DIM))
-    expected = start.with_weights(weights[:-1], base + weights[-1]).potential(unseen)
+    expected = start.expansion.with_weights(weights[:-1], base + weights[-1]).potential(unseen)
     assert np.abs(fitted.potential(unseen) - expected).max() < 1e-6 * expected.std()
+
+
+@pytest.mark.parametrize("recipe", [*RECIPES[:2], QuadraticNetwork(), QuadraticNetwork(10)], ids=repr)
+def test_weights_are_not_solved_for_until_they_are_used(recipe, monkeypatch):
+    """An adaptive sampler learns at every iteration and publishes rarely: only publishing may pay for a solve."""
+    calls = []
+    solve = online._solve
+    monkeypatch.setattr(online, "_solve", lambda *parts: calls.append(1) or solve(*parts))
+    fitted = recipe.fit(evaluations(13, 60, "all"), np.random.default_rng(0))
+    further = evaluations(14, 30, "all")
+    for i in range(len(further)):
+        fitted = fitted.update(further.rows(np.arange(i, i + 1)))
+    assert not calls
+    for _ in range(3):
+        fitted.potential_and_gradient(further.position)
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("recipe", RECIPES[:2], ids=repr)
+def test_far_evaluations_are_left_out(recipe):
+    training = evaluations(15, 60, "all").select()
+    far = TrainingSet(np.full((1, DIM), 1e3), [1e9], np.full((1, DIM), 1e7))
+    one, two = (recipe.fit(each, np.random.default_rng(0)) for each in (training, training.join(far)))
+    np.testing.assert_array_equal(one.potential(training.position), two.potential(training.position))
+    assert one.update(far) is one

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import pytest
@@ -10,6 +10,7 @@ from conformance import FACTOR, MEAN, SurrogateConformance, assert_close, differ
 
 import understudy as us
 from understudy.errors import InputError
+from understudy.surrogates.output_features import OutputFeatures
 from understudy.surrogates.output_prior import prior_potential
 from understudy.surrogates.output_space import QuadraticPotential, SmoothPotential
 from understudy.surrogates.outputs import FittedOutputs, OutputSurrogate
@@ -63,7 +64,8 @@ class FittedWithOutputs(FittedOutputs):
 @dataclass(frozen=True)
 class WithOutputs(OutputSurrogate):
     def fit(self, training, rng):
-        return FittedWithOutputs(**vars(super().fit(with_outputs(training), rng)))
+        fitted = super().fit(with_outputs(training), rng)
+        return FittedWithOutputs(**{field.name: getattr(fitted, field.name) for field in fields(fitted)})
 
 
 class TestQuadraticFeatures(SurrogateConformance):
@@ -82,7 +84,7 @@ class TestQuadraticFeatures(SurrogateConformance):
         stacked = np.concatenate([rows, np.diag(penalty)])
         targets = np.concatenate([components, np.zeros((len(penalty), components.shape[1]))])
         weights = np.linalg.lstsq(stacked, targets)[0]
-        return FittedWithOutputs(**{**vars(fitted), "emulator": fitted.features.emulator(weights)})
+        return replace(fitted, solution=weights)
 
     def test_update_equals_refit(self, fitted, training, points, rng):
         if self.accuracy == 1e-3:
@@ -156,10 +158,10 @@ def test_outputs_beat_the_scalar_without_gradients(rng):
 
 @pytest.mark.parametrize("n_hidden", [0, 10])
 def test_gradients_are_used_where_they_are_known(rng, n_hidden):
-    """Twenty-four evaluations of eight parameters: their gradients say much more."""
+    """Ninety-six evaluations of eight parameters: their gradients say much more."""
     target = gaussian_target(dim=8, jacobian=tanh_jacobian(8))
     evaluator = us.Evaluator(target)
-    found = evaluator.value_and_gradient(0.3 * rng.standard_normal((24, 8)))
+    found = evaluator.value_and_gradient(0.3 * rng.standard_normal((96, 8)))
     fresh = train(target, rng, 300, spread=0.3)
     recipe = OutputSurrogate.of(target, n_hidden)
     errors = []
@@ -167,7 +169,7 @@ def test_gradients_are_used_where_they_are_known(rng, n_hidden):
         training = TrainingSet(found.position, found.potential, gradient, found.outputs)
         fitted = recipe.fit(training, np.random.default_rng(0))
         errors.append((fitted.potential(fresh.position) - fresh.potential).std())
-    assert errors[1] < 0.6 * errors[0]
+    assert errors[1] < 0.5 * errors[0]
 
 
 def test_gradients_are_solved_for_exactly(rng):
@@ -197,6 +199,47 @@ def test_gradients_are_solved_for_exactly(rng):
     np.testing.assert_allclose(
         fitted.emulator.components(white), features.emulator(weights).components(white), atol=1e-6
     )
+
+
+def test_cubic_outputs_are_within_reach(rng):
+    """Quadratic features alone leave about a tenth of them unexplained."""
+
+    def forward(x):
+        return np.stack([x[:, 0] ** 3 / 6, x[:, 0] * x[:, 1] ** 2, x[:, 2] + x.prod(axis=1)], axis=1)
+
+    prior = us.NormalPrior(0.0, 1.0, dim=3)
+    target = us.ForwardTarget(forward, us.GaussianLikelihood(np.ones(3), sd=0.3), prior, vectorized=True)
+    training, fresh = train(target, rng, 60), train(target, rng, 200).select()
+    fitted = OutputSurrogate.of(target).fit(training, rng)
+    assert (fitted.potential(fresh.position) - fresh.potential).std() < 1e-3 * fresh.potential.std()
+
+
+def test_many_parameters_have_few_cubic_features(rng):
+    target = gaussian_target(dim=40)
+    training = train(target, rng, 60, spread=0.1)
+    fitted = OutputSurrogate.of(target).fit(training, rng)
+    assert fitted.features.cubic.size <= 2000 < fitted.features.cubic.dim**3
+    gradient = fitted.potential_and_gradient(training.position[:2])[1]
+    assert_close(gradient, differences(fitted.potential, training.position[:2]), 1e-6)
+
+
+def test_weights_are_solved_for_when_they_are_used(rng, monkeypatch):
+    target = gaussian_target(jacobian=tanh_jacobian(3))
+    found = us.Evaluator(target).value_and_gradient(rng.standard_normal((40, 3)))
+    both = TrainingSet(found.position, found.potential, found.gradient, found.outputs)
+    values = TrainingSet(found.position, found.potential, outputs=found.outputs)
+    for training in (both, values):
+        fitted = OutputSurrogate.of(target).fit(training.rows(slice(0, 20)), rng)
+        calls = []
+        emulator = OutputFeatures.emulator
+        with monkeypatch.context() as patch:
+            patch.setattr(OutputFeatures, "emulator", lambda *parts: calls.append(1) or emulator(*parts))  # noqa: B023
+            for i in range(20, 40):
+                fitted = fitted.update(training.rows(slice(i, i + 1)))
+            assert not calls
+            for _ in range(3):
+                fitted.potential(training.position)
+            assert len(calls) == 1
 
 
 def test_update_with_gradients_learns(rng):

@@ -12,13 +12,8 @@ from understudy.dynamics import PhasePoint, UnitMetric, leapfrog
 from understudy.errors import InputError
 from understudy.problems import banana
 from understudy.surrogates import elm
-from understudy.surrogates.quadratic import (
-    MIN_CURVATURE,
-    FittedQuadratic,
-    QuadraticNetwork,
-    _radius,
-    _without_prior,
-)
+from understudy.surrogates.quadratic import QuadraticNetwork, _without_prior
+from understudy.surrogates.tails import MIN_CURVATURE, guard_radius
 from understudy.surrogates.training import TrainingSet
 from understudy.surrogates.whitening import Whitening
 
@@ -28,9 +23,7 @@ class QuadraticConformance(SurrogateConformance):
         white = _without_prior(everything.whiten(fitted.whitening))
         lesson = replace(fitted.lesson, white=white)
         weights, _ = lesson.solve(fitted.ridge)
-        return FittedQuadratic.settle(
-            lesson, weights, None, fitted.whitening, fitted.ridge, _radius(white.position), fitted.lowest
-        )
+        return replace(fitted, lesson=lesson, solution=weights, radius=guard_radius(white.position))
 
 
 class TestWithNodes(QuadraticConformance):
@@ -220,13 +213,10 @@ class TestTailRule:
 def test_far_evaluations_are_left_out(rng):
     training, _ = gaussian(rng, 60, 3)
     far = TrainingSet(np.full((1, 3), 1e3), [1e9], np.full((1, 3), 1e7))
-    both = TrainingSet(*(np.concatenate([getattr(t, k) for t in (training, far)]) for k in FIELDS))
+    both = training.join(far)
     one, two = (QuadraticNetwork().fit(t, np.random.default_rng(0)) for t in (training, both))
     np.testing.assert_array_equal(one.potential(training.position), two.potential(training.position))
     assert one.update(far) is one
-
-
-FIELDS = ("position", "potential", "gradient")
 
 
 @pytest.mark.parametrize(

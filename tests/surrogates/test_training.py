@@ -65,6 +65,36 @@ def test_rows_keep_everything_together(training):
     assert np.isnan(some.gradient[0]).all() and len(some) == 2 and some.dim == 2
 
 
+def test_join_is_one_after_the_other(training):
+    one, two = training.rows(np.arange(4)), training.rows(np.arange(4, 12))
+    both = one.join(two)
+    for name in ("position", "potential", "gradient", "outputs"):
+        np.testing.assert_array_equal(getattr(both, name), getattr(training, name))
+
+
+def test_join_knows_which_gradients_are_missing(training):
+    without = TrainingSet(training.position, training.potential, outputs=training.outputs)
+    both = without.join(training)
+    assert np.isnan(both.gradient[:12]).all()
+    np.testing.assert_array_equal(both.gradient[12:], training.gradient)
+    assert without.join(without).gradient is None
+
+
+def test_join_refuses_what_does_not_fit(training):
+    with pytest.raises(InputError, match="got 5 and None"):
+        training.join(TrainingSet(training.position, training.potential))
+    with pytest.raises(InputError, match="got 5 and 4"):
+        training.join(TrainingSet(training.position, training.potential, outputs=training.outputs[:, :4]))
+    with pytest.raises(InputError, match=r"2 coordinates.*got 1"):
+        training.join(TrainingSet([[0.0]], [0.0]))
+
+
+def test_select_keeps_a_few_in_any_case():
+    training = TrainingSet(np.arange(5.0)[:, None], [0.0, 1e3, 5e2, 1.0, 1e4])
+    assert sorted(training.select(at_least=3).potential) == [0.0, 1.0, 5e2]
+    assert len(training.select(at_least=1)) == 2
+
+
 def test_no_gradient_known_is_no_gradient():
     assert TrainingSet([[0.0], [1.0]], [0.0, 1.0], [[np.nan], [np.nan]]).gradient is None
 

@@ -6,11 +6,14 @@ everything is linear in trained weights :math:`v`: the potential is
 .. math:: \tilde U(q) = \sum_i v_i \, \phi_i(z) + b, \qquad z = F^{-1}(q - m),
 
 with features :math:`\phi_i` that a `Basis` provides together with their derivatives in whitened coordinates. The
-author of a basis writes the pointwise maths; `Expansion` does the batching and the change of coordinates.
+author of a basis writes the pointwise maths; `Expansion` does the batching and the change of coordinates. What has
+been learnt and the weights that follow from it are kept apart: a `FittedExpansion` solves for its weights when they are
+first asked for, so a chain of updates costs one solve and not many.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
@@ -141,3 +144,47 @@ class Expansion:
     def with_weights(self, weights: np.ndarray, offset: float) -> Self:
         """Return the same features with other weights."""
         return replace(self, weights=weights, offset=offset)
+
+
+class FittedExpansion(ABC):
+    """A trained stand-in that is an `Expansion`, worked out when it is first asked for and then kept."""
+
+    @property
+    @abstractmethod
+    def expansion(self) -> Expansion:
+        """The stand-in as a weighted sum of features; a cached property."""
+
+    @property
+    def basis(self) -> Basis:
+        """Its features."""
+        return self.expansion.basis
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Their weights, ``(basis.size,)``."""
+        return self.expansion.weights
+
+    @property
+    def offset(self) -> float:
+        """What is added to their sum."""
+        return self.expansion.offset
+
+    def potential(self, position: np.ndarray) -> np.ndarray:
+        """Return potentials ``(n,)``."""
+        return self.expansion.potential(position)
+
+    def potential_and_gradient(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return potentials and their gradients."""
+        return self.expansion.potential_and_gradient(position)
+
+    def hessian(self, position: np.ndarray) -> np.ndarray:
+        """Return Hessians."""
+        return self.expansion.hessian(position)
+
+    def quadratic_contraction(self, position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+        """Return the third derivative applied twice to `velocity`."""
+        return self.expansion.quadratic_contraction(position, velocity)
+
+    def trace_contraction(self, position: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        """Return the third derivative contracted with `matrix`."""
+        return self.expansion.trace_contraction(position, matrix)

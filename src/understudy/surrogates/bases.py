@@ -50,6 +50,12 @@ class SoftplusBasis:
     input_weights: np.ndarray
     input_biases: np.ndarray
 
+    @classmethod
+    def through(cls, white: np.ndarray, directions: np.ndarray, rng: np.random.Generator) -> SoftplusBasis:
+        """Let each node's kink pass through one of the points ``(n, dim)``, drawn at random."""
+        kinks = white[rng.integers(len(white), size=len(directions))]
+        return cls(directions, -np.einsum("sd,sd->s", directions, kinks))
+
     @property
     def size(self) -> int:
         """Number of features."""

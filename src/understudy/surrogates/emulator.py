@@ -1,8 +1,9 @@
-r"""Many outputs from one set of features: constant, linear and quadratic ones, and softplus nodes if asked for.
+r"""Many outputs from one set of features: polynomials up to the third degree, and softplus nodes if asked for.
 
 Component k of the outputs is, in whitened coordinates,
 
-.. math:: a_k(z) = b_k + l_k \cdot z + \tfrac12 z^T B_k z + \sum_i v_{ik}\, a(w_i \cdot z + d_i).
+.. math::
+    a_k(z) = b_k + l_k \cdot z + \tfrac12 z^T B_k z + \tfrac16 T_k[z, z, z] + \sum_i v_{ik}\, a(w_i \cdot z + d_i).
 
 A potential that depends on z through the components alone has derivatives that are sums over components of products of
 its own derivatives with those of :math:`a_k`; the methods here form just these sums.
@@ -17,6 +18,7 @@ import numpy as np
 
 from understudy.surrogates.bases import SoftplusBasis
 from understudy.surrogates.contractions import quadratic_forms
+from understudy.surrogates.cubic import CubicForms
 from understudy.surrogates.softplus import sigmoid
 from understudy.surrogates.trend import TrendBasis
 
@@ -30,6 +32,7 @@ class Emulator:
     constant : ndarray of shape (p,)
     trend_weights : ndarray of shape (trend.size, p)
         Of a `TrendBasis` without radial terms.
+    cubic : CubicForms or None
     nodes : SoftplusBasis or None
     node_weights : ndarray of shape (nodes.size, p)
 
@@ -42,6 +45,7 @@ class Emulator:
 
     constant: np.ndarray
     trend_weights: np.ndarray
+    cubic: CubicForms | None = None
     nodes: SoftplusBasis | None = None
     node_weights: np.ndarray | None = None
 
@@ -65,13 +69,17 @@ class Emulator:
         return self.components_and_slopes(white)[0]
 
     def components_and_slopes(self, white: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return components, and the Jacobian ``(n, p, dim)`` of their linear and quadratic parts."""
+        """Return components, and the Jacobian ``(n, p, dim)`` of all but the softplus nodes."""
         n, p = len(white), len(self.constant)
         image = (white @ self._flat).reshape(n, p, self.trend.dim)
         value = self.constant + np.matmul(0.5 * image + self.linear, white[:, :, None])[:, :, 0]
+        slopes = image + self.linear
+        if self.cubic is not None:
+            more, steeper = self.cubic.values_and_slopes(white)
+            value, slopes = value + more, slopes + steeper
         if self.nodes is not None:
             value = value + self.nodes.features(white) @ self._node_weights
-        return value, image + self.linear
+        return value, slopes
 
     def pull_back(self, white: np.ndarray, slopes: np.ndarray, cotangent: np.ndarray) -> np.ndarray:
         """Return the transposed Jacobian times `cotangent` ``(n, p)``, ``(n, dim)``; `slopes` as returned above."""
@@ -93,6 +101,8 @@ class Emulator:
         r"""Return :math:`\sum_k c_k \nabla^2 a_k`, ``(n, dim, dim)``."""
         p, d, _ = self.matrices.shape
         total = (cotangent @ self.matrices.reshape(p, -1)).reshape(-1, d, d)
+        if self.cubic is not None:
+            total = total + self.cubic.hessian(white, cotangent)
         if self.nodes is not None:
             total = total + self.nodes.hessian(white, cotangent @ self._node_weights.T)
         return total
@@ -101,6 +111,8 @@ class Emulator:
         r"""Return :math:`\sum_{kj} \partial_i \partial_j a_k\, Y_{kj}` for `matrix` Y ``(n, p, dim)``, ``(n, dim)``."""
         p, d, _ = self.matrices.shape
         total = matrix.reshape(len(white), p * d) @ self.matrices.reshape(p * d, d)
+        if self.cubic is not None:
+            total = total + self.cubic.mixed(white, matrix)
         if self.nodes is not None:
             inputs = self.nodes.input_weights
             along = np.einsum("sk,nks->ns", self._node_weights, matrix @ inputs.T)
@@ -111,6 +123,8 @@ class Emulator:
         r"""Return :math:`\mathrm{tr}(M \nabla^2 a_k)` for symmetric M ``(n, dim, dim)``, ``(n, p)``."""
         p, d, _ = self.matrices.shape
         total = matrix.reshape(len(white), d * d) @ self.matrices.reshape(p, d * d).T
+        if self.cubic is not None:
+            total = total + self.cubic.laplacian(white, matrix)
         if self.nodes is not None:
             forms = quadratic_forms(matrix, self.nodes.input_weights)
             total = total + (self._node_curvature(white) * forms) @ self._node_weights
@@ -118,9 +132,12 @@ class Emulator:
 
     def trace(self, white: np.ndarray, cotangent: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         r"""Return :math:`\sum_k c_k\, \mathrm{tr}(M\, \partial_i \nabla^2 a_k)`, ``(n, dim)``."""
-        if self.nodes is None:
-            return np.zeros_like(white)
-        return self.nodes.trace(white, cotangent @ self._node_weights.T, matrix)
+        total = np.zeros_like(white)
+        if self.cubic is not None:
+            total = total + self.cubic.trace(cotangent, matrix)
+        if self.nodes is not None:
+            total = total + self.nodes.trace(white, cotangent @ self._node_weights.T, matrix)
+        return total
 
     @cached_property
     def _flat(self) -> np.ndarray:

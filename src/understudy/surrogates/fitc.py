@@ -14,14 +14,13 @@ Neither inverse is formed. With :math:`K_M = L L^T`, :math:`V = L^{-1} K_{MN}` a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Self
 
 import numpy as np
 
 from understudy.checks import require_whole
-from understudy.surrogates.base import Expansion
+from understudy.surrogates.base import Expansion, FittedExpansion
 from understudy.surrogates.gp import KernelName, require_hyperparameters, require_profile
 from understudy.surrogates.gp_covariance import Kernel, Rows
 from understudy.surrogates.gp_likelihood import Hyperparameters, climb
@@ -40,7 +39,8 @@ _JITTER = 1e-12
 class FITC:
     """A Gaussian process that learns from values through a few inducing points.
 
-    It has no trend: far from the data it returns to their mean. Gradients are not used.
+    It has no trend: far from the data it returns to their mean. Gradients are not used. Evaluations far above the
+    typical set are left out, by the rule of `TrainingSet.select`.
 
     Parameters
     ----------
@@ -73,14 +73,15 @@ class FITC:
 
     def fit(self, training: TrainingSet, rng: np.random.Generator) -> FittedFITC:
         """Draw inducing points, learn hyperparameters, then the weights."""
-        whitening, white = first_rows(training, self.whitening)
+        whitening, white, lowest = first_rows(training, self.whitening)
         profile = require_profile(self.kernel)
         points, values = white.position, white.value
         inducing = points[rng.permutation(len(points))[: self.n_inducing]]
         learnt = self.hyperparameters or _maximise(profile, inducing, points, values)
         sparse = SparsePosterior.start(learnt.kernel(profile), inducing).append(points, values)
-        lowest = float(training.potential.min())
-        return FittedFITC.build(sparse, white.offset, whitening, learnt, lowest)
+        return FittedFITC(
+            posterior=sparse, hyperparameters=learnt, whitening=whitening, base=white.offset, lowest=lowest
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,37 +152,36 @@ class SparsePosterior:
         return np.maximum(self.kernel.amplitude**2 - explained, 0.0)
 
 
-@dataclass(frozen=True, eq=False)
-class FittedFITC(Expansion):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FittedFITC(FittedExpansion):
     """A sparse Gaussian process that has learnt.
 
     Attributes
     ----------
-    hyperparameters : Hyperparameters
-        Given or learnt.
     posterior : SparsePosterior
         What it knows, in whitened coordinates.
+    hyperparameters : Hyperparameters
+        Given or learnt.
+    whitening : Whitening
+    base : float
+        The mean potential that it returns to.
+    lowest : float
+        The lowest potential seen.
     """
 
-    hyperparameters: Hyperparameters
     posterior: SparsePosterior
+    hyperparameters: Hyperparameters
+    whitening: Whitening
+    base: float
     lowest: float
 
-    @classmethod
-    def build(
-        cls,
-        sparse: SparsePosterior,
-        offset: float,
-        whitening: Whitening,
-        hyperparameters: Hyperparameters,
-        lowest: float,
-    ) -> Self:
-        """Write the predictive mean as a radial network with the inducing points as centres."""
-        kernel = sparse.kernel
+    @cached_property
+    def expansion(self) -> Expansion:
+        """The predictive mean as a radial network with the inducing points as centres."""
+        sparse, kernel = self.posterior, self.posterior.kernel
         basis = RadialBasis(sparse.inducing, np.full(len(sparse.inducing), kernel.length), kernel.profile)
         weights = solve_lower(sparse.factor, sparse.white_weights, transposed=True)
-        weights *= kernel.amplitude**2
-        return cls(basis, weights, offset, whitening, hyperparameters, sparse, lowest)
+        return Expansion(basis, kernel.amplitude**2 * weights, self.base, self.whitening)
 
     def variance(self, position: np.ndarray) -> np.ndarray:
         """Return the predictive variance ``(n,)`` of the potential at positions ``(n, dim)``, noise left out."""
@@ -192,11 +192,10 @@ class FittedFITC(Expansion):
 
         Inducing points, hyperparameters, whitening and the mean that it returns to are kept: a row costs O(M^2).
         """
-        white, lowest = further_rows(training, self.whitening, self.offset, self.lowest)
+        white, lowest = further_rows(training, self.whitening, self.base, self.lowest)
         if white is None:
             return self
-        sparse = self.posterior.append(white.position, white.value)
-        return self.build(sparse, self.offset, self.whitening, self.hyperparameters, lowest)
+        return replace(self, posterior=self.posterior.append(white.position, white.value), lowest=lowest)
 
 
 def negative_log_likelihood(

@@ -20,14 +20,15 @@ Cost: :math:`O(N^3)` for a fit with :math:`N = n(d + 1)` rows, so keep N below a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, Self
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
 from understudy.checks import require_flag, require_whole
 from understudy.errors import InputError
-from understudy.surrogates.base import Basis, Expansion
+from understudy.surrogates.base import Basis, Expansion, FittedExpansion
 from understudy.surrogates.bases import SumBasis
 from understudy.surrogates.gp_basis import LeaningBasis
 from understudy.surrogates.gp_covariance import Rows
@@ -36,12 +37,11 @@ from understudy.surrogates.gp_posterior import Observations, Posterior
 from understudy.surrogates.prepare import first_rows, further_rows
 from understudy.surrogates.profiles import Profile, RationalQuadratic, SquaredExponential
 from understudy.surrogates.radial import RadialBasis
+from understudy.surrogates.tails import guard_radius, raised
 from understudy.surrogates.training import TrainingSet, WhiteSet
 from understudy.surrogates.trend import Guard, TrendBasis
 from understudy.surrogates.whitening import Whitening
 
-#: The smallest eigenvalue of the trend's Hessian.
-MIN_CURVATURE = 0.02
 #: More rows would need several gigabytes.
 MAX_ROWS = 12_000
 #: Standard deviation, a priori, of linear and radial weights and of the mean eigenvalue of A: they are nearly free.
@@ -105,76 +105,62 @@ class GaussianProcess:
 
     def fit(self, training: TrainingSet, rng: np.random.Generator) -> FittedProcess:
         """Learn hyperparameters, then all weights; `rng` chooses evaluations when there are many."""
-        whitening, white = first_rows(training, self.whitening)
+        whitening, white, lowest = first_rows(training, self.whitening)
         trend = None if self.trend is None else TrendBasis(training.dim, self.trend == "radial")
         profile = require_profile(self.kernel)
         data = _observe(white, trend, self.use_gradients)
         _require_size(data.rows.size)
         learnt = self.hyperparameters or maximise_likelihood(profile, data, rng, self.max_rows)
         posterior = Posterior.from_observations(learnt.kernel(profile), data, learnt.trend)
-        return FittedProcess.build(
-            posterior,
-            whitening,
+        return FittedProcess(
+            posterior=posterior,
+            hyperparameters=learnt,
+            whitening=whitening,
             trend=trend,
             use_gradients=self.use_gradients,
             base=white.offset,
-            lowest=float(training.potential.min()),
-            hyperparameters=learnt,
+            lowest=lowest,
         )
 
 
-@dataclass(frozen=True, eq=False)
-class FittedProcess(Expansion):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FittedProcess(FittedExpansion):
     """A Gaussian process that has learnt.
 
     Attributes
     ----------
-    hyperparameters : Hyperparameters
-        Given or learnt.
     posterior : Posterior
         What it knows, in whitened coordinates.
+    hyperparameters : Hyperparameters
+        Given or learnt.
+    whitening : Whitening
+    trend : TrendBasis or None
+    use_gradients : bool
+    base : float
+        The mean potential that it first learnt from.
+    lowest : float
+        The lowest potential seen.
     """
 
-    hyperparameters: Hyperparameters
     posterior: Posterior
+    hyperparameters: Hyperparameters
+    whitening: Whitening
     trend: TrendBasis | None
     use_gradients: bool
     base: float
     lowest: float
 
-    @classmethod
-    def build(
-        cls,
-        posterior: Posterior,
-        whitening: Whitening,
-        *,
-        hyperparameters: Hyperparameters,
-        trend: TrendBasis | None,
-        use_gradients: bool,
-        base: float,
-        lowest: float,
-    ) -> Self:
-        """Write the predictive mean of a posterior as a sum of features."""
-        bases: list[Basis] = [_nodes(posterior)]
-        weights, offset = [_node_weights(posterior)], base
-        if trend is not None:
-            kept, constant, trend_weights = _tame(posterior, trend)
-            radius = 1.0 + 1.5 * float(np.sqrt(np.square(posterior.rows.points).sum(axis=1).max()))
-            bases = [trend, _nodes(kept), Guard(radius)]
-            weights = [trend_weights, _node_weights(kept), np.ones(1)]
-            offset += constant
-        return cls(
-            SumBasis(tuple(bases)),
-            np.concatenate(weights),
-            offset,
-            whitening,
-            hyperparameters,
-            posterior,
-            trend,
-            use_gradients,
-            base,
-            lowest,
-        )
+    @cached_property
+    def expansion(self) -> Expansion:
+        """The predictive mean as a sum of features."""
+        posterior = self.posterior
+        if self.trend is None:
+            return Expansion(_nodes(posterior), _node_weights(posterior), self.base, self.whitening)
+        kept, constant, trend_weights = _tame(posterior, self.trend)
+        guard = Guard(guard_radius(posterior.rows.points))
+        weights = np.concatenate([trend_weights, _node_weights(kept), np.ones(1)])
+        basis = SumBasis((self.trend, _nodes(kept), guard))
+        return Expansion(basis, weights, self.base + constant, self.whitening)
 
     def variance(self, position: np.ndarray) -> np.ndarray:
         """Return the predictive variance ``(n,)`` of the potential at positions ``(n, dim)``.
@@ -188,22 +174,14 @@ class FittedProcess(Expansion):
         """Return a process that has learnt from further evaluations too.
 
         Hyperparameters, whitening, the mean that a process without a trend returns to, and the factor of what came
-        before are kept: n new rows cost O(n N^2).
+        before are kept: n new rows cost O(n N^2). The mean is worked out when it is first used.
         """
         white, lowest = further_rows(training, self.whitening, self.base, self.lowest)
         if white is None:
             return self
         data = _observe(white, self.trend, self.use_gradients)
         _require_size(self.posterior.rows.size + data.rows.size)
-        return FittedProcess.build(
-            self.posterior.append(data),
-            self.whitening,
-            trend=self.trend,
-            use_gradients=self.use_gradients,
-            base=self.base,
-            lowest=lowest,
-            hyperparameters=self.hyperparameters,
-        )
+        return replace(self, posterior=self.posterior.append(data), lowest=lowest)
 
 
 def require_profile(kernel: object) -> Profile:
@@ -280,11 +258,10 @@ def _tame(posterior: Posterior, trend: TrendBasis) -> tuple[Posterior, float, np
     constant, round_, *_ = weights = posterior.trend_weights
     prior = trend.weights_of(np.zeros(trend.dim), np.eye(trend.dim))
     whole = weights[2:] + (1.0 + round_) * prior
-    values, vectors = np.linalg.eigh(trend.matrix(whole))
-    if values[0] >= MIN_CURVATURE:
+    curvature = raised(trend.matrix(whole))
+    if curvature is None:
         return posterior, float(constant), whole
-    clipped = (vectors * np.maximum(values, MIN_CURVATURE)) @ vectors.T
-    fixed = trend.weights_of(np.zeros(trend.dim), clipped)
+    fixed = trend.weights_of(np.zeros(trend.dim), curvature)
     held = np.zeros(len(weights), dtype=bool)
     held[1] = held[2:][trend.quadratic_part] = True
     others = posterior.hold(held, np.append(0.0, (fixed - prior)[trend.quadratic_part]))

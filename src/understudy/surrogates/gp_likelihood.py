@@ -25,7 +25,6 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpotri
-from scipy.optimize import Bounds, minimize
 
 from understudy.checks import require_positive
 from understudy.surrogates.gp_covariance import Kernel
@@ -164,6 +163,8 @@ def climb(objective: Objective, dim: int, scale: float, count: int, n_rows: int)
     n_rows : int
         Number of rows, which says what is cheap.
     """
+    from scipy.optimize import Bounds, minimize  # slow to import, and few need it
+
     root, scale = np.sqrt(dim), max(scale, 1e-8)
     lengths, sizes = (0.05 * root, 30.0 * root), (1e-4 * scale, 1e4 * scale)
     lower, upper = np.log([lengths, sizes, (NOISE_FLOOR, 1.0), (TREND_FLOOR, 1e2)])[:count].T

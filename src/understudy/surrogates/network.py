@@ -12,69 +12,65 @@ Nodes are drawn in whitened coordinates, so the same distribution suits every po
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Self
+from functools import cached_property
 
 import numpy as np
 
 from understudy.checks import require_positive, require_whole
-from understudy.errors import InputError
 from understudy.surrogates.base import Expansion
 from understudy.surrogates.bases import RadialBasis, SoftplusBasis, SquaredExponential
 from understudy.surrogates.elm import Lesson, NodeBasis, balance
-from understudy.surrogates.online import RowUpdater
+from understudy.surrogates.learner import Learner
+from understudy.surrogates.prepare import first_rows
 from understudy.surrogates.ridge import require_ridge
-from understudy.surrogates.training import TrainingSet, WhiteSet
+from understudy.surrogates.training import TrainingSet
 from understudy.surrogates.whitening import Whitening
 
 
-@dataclass(frozen=True, eq=False)
-class FittedNetwork(Expansion):
-    """A trained network.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FittedNetwork(Learner):
+    """A trained `SoftplusNetwork` or `RBFNetwork`."""
 
-    Attributes
-    ----------
-    ridge : float
-        Strength of the ridge, given or chosen.
-    lesson : Lesson
-        What it first learnt from.
-    updater : RowUpdater or None
-        What it has learnt, as a factor that takes further rows; made when it is first needed.
-    """
+    @cached_property
+    def expansion(self) -> Expansion:
+        """The network as a weighted sum of features."""
+        weights, lesson = self.trained, self.lesson
+        return Expansion(lesson.basis, weights[:-1], lesson.white.offset + float(weights[-1]), self.whitening)
 
-    ridge: float
-    lesson: Lesson
-    updater: RowUpdater | None = None
 
-    def update(self, training: TrainingSet) -> Self:
-        """Return a network that has learnt from further evaluations too.
+class _RandomNetwork(ABC):
+    """What random networks have in common: they differ in their nodes."""
 
-        Nodes, whitening, ridge and the weight of gradients stay as they are: the weights are those of one
-        least-squares problem with all rows, old and new. A new row costs O(s^2), whatever came before.
-        """
-        white = _require_dim(training, self.whitening).whiten(self.whitening)
-        base = self.lesson.white.offset
-        white = WhiteSet(
-            white.position, white.value + (white.offset - base), white.gradient, white.has_gradient, base
-        )
-        rows = Lesson(self.lesson.basis, white, self.lesson.gradient_weight).rows()
-        updater = self.lesson.updater(self.ridge) if self.updater is None else self.updater
-        updater = updater.append(rows.features, rows.targets, row_weights=rows.weights)
-        weights = updater.weights
-        return type(self)(
-            self.basis,
-            weights[:-1],
-            base + float(weights[-1]),
-            self.whitening,
-            self.ridge,
-            self.lesson,
-            updater,
+    n_hidden: int
+    ridge: float | None
+    whitening: Whitening | None
+
+    def __post_init__(self) -> None:
+        require_whole("n_hidden", self.n_hidden, 1)
+        if self.ridge is not None:
+            require_ridge(self.ridge)
+
+    @abstractmethod
+    def _draw(self, white: np.ndarray, rng: np.random.Generator) -> NodeBasis:
+        """Draw nodes for whitened training positions ``(n, dim)``."""
+
+    def fit(self, training: TrainingSet, rng: np.random.Generator) -> FittedNetwork:
+        """Draw nodes and learn their output weights."""
+        whitening, white, lowest = first_rows(training, self.whitening)
+        lesson = Lesson(self._draw(white.position, rng), white, balance(white))
+        solution, ridge = lesson.solve(self.ridge)
+        return FittedNetwork(
+            lesson=lesson, solution=solution, whitening=whitening, ridge=ridge, lowest=lowest
         )
 
 
 @dataclass(frozen=True)
-class SoftplusNetwork:
+class SoftplusNetwork(_RandomNetwork):
     """A random network with additive softplus nodes.
+
+    Evaluations far above the typical set are left out, by the rule of `TrainingSet.select`.
 
     Parameters
     ----------
@@ -103,22 +99,20 @@ class SoftplusNetwork:
     whitening: Whitening | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_positive(self.gain, "gain", ())
-        _require_recipe(self.n_hidden, self.ridge)
 
-    def fit(self, training: TrainingSet, rng: np.random.Generator) -> FittedNetwork:
-        """Draw nodes and learn their output weights."""
-        whitening, white = _whitened(training, self.whitening)
-        n, dim = white.position.shape
-        weights = rng.standard_normal((self.n_hidden, dim)) * (self.gain / np.sqrt(dim))
-        kinks = white.position[rng.integers(n, size=self.n_hidden)]
-        basis = SoftplusBasis(weights, -np.einsum("sd,sd->s", weights, kinks))
-        return _train(basis, white, whitening, self.ridge)
+    def _draw(self, white: np.ndarray, rng: np.random.Generator) -> SoftplusBasis:
+        dim = white.shape[1]
+        directions = rng.standard_normal((self.n_hidden, dim)) * (self.gain / np.sqrt(dim))
+        return SoftplusBasis.through(white, directions, rng)
 
 
 @dataclass(frozen=True)
-class RBFNetwork:
+class RBFNetwork(_RandomNetwork):
     """A random network with radial nodes.
+
+    Evaluations far above the typical set are left out, by the rule of `TrainingSet.select`.
 
     Parameters
     ----------
@@ -146,42 +140,12 @@ class RBFNetwork:
     whitening: Whitening | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_positive(self.width, "width", ())
-        _require_recipe(self.n_hidden, self.ridge)
 
-    def fit(self, training: TrainingSet, rng: np.random.Generator) -> FittedNetwork:
-        """Draw nodes and learn their output weights."""
-        whitening, white = _whitened(training, self.whitening)
-        n, dim = white.position.shape
-        points = white.position[rng.permutation(n)[: self.n_hidden]]
+    def _draw(self, white: np.ndarray, rng: np.random.Generator) -> RadialBasis:
+        n, dim = white.shape
+        points = white[rng.permutation(n)[: self.n_hidden]]
         others = rng.standard_normal((self.n_hidden - len(points), dim))
         lengths = self.width * np.sqrt(dim) * 2.0 ** rng.uniform(-1.0, 1.0, self.n_hidden)
-        basis = RadialBasis(np.concatenate([points, others]), lengths, SquaredExponential())
-        return _train(basis, white, whitening, self.ridge)
-
-
-def _require_recipe(n_hidden: object, ridge: object) -> None:
-    require_whole("n_hidden", n_hidden, 1)
-    if ridge is not None:
-        require_ridge(ridge)
-
-
-def _require_dim(training: TrainingSet, whitening: Whitening) -> TrainingSet:
-    if training.dim != len(whitening.mean):
-        raise InputError(
-            f"training positions must have {len(whitening.mean)} coordinates like the whitening, got {training.dim}; "
-            "all evaluations must be of one target"
-        )
-    return training
-
-
-def _whitened(training: TrainingSet, given: Whitening | None) -> tuple[Whitening, WhiteSet]:
-    training.require_variety()
-    whitening = Whitening.from_positions(training.position) if given is None else given
-    return whitening, _require_dim(training, whitening).whiten(whitening)
-
-
-def _train(basis: NodeBasis, white: WhiteSet, whitening: Whitening, ridge: float | None) -> FittedNetwork:
-    lesson = Lesson(basis, white, balance(white))
-    weights, strength = lesson.solve(ridge)
-    return FittedNetwork(basis, weights[:-1], white.offset + float(weights[-1]), whitening, strength, lesson)
+        return RadialBasis(np.concatenate([points, others]), lengths, SquaredExponential())

@@ -1,37 +1,56 @@
-"""The shared features of an `OutputSurrogate`: in which coordinates, and how much each is penalised."""
+r"""The shared features of an `OutputSurrogate`: in which coordinates, and how much each is penalised.
+
+A quadratic fit is looked at for the directions in which its outputs bend, the eigenvectors of :math:`\sum_k B_k^2` with
+eigenvalues :math:`\mu_i^2`. In those coordinates the squared weights are penalised by
+
+- 1/100 for linear features, and nothing for the constant,
+- :math:`1/(r_i r_j)` for :math:`z_i z_j`, with :math:`r_i = \mu_i/\mu_{\max} + 10^{-3}`,
+- :math:`30/(r_i r_j r_k)` for :math:`z_i z_j z_k`: what hardly bends is not expected to bend again,
+- the number of hidden nodes for each of them,
+
+all times one strength. With the factor 30 cubic features say little while there are few evaluations, and take what
+quadratic ones leave once there are many: a quadratic alone stops learning when it has seen a few times as many
+evaluations as it has features. There are at most 2000 cubic features, of the directions that bend most.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from understudy.surrogates.bases import SoftplusBasis
+from understudy.surrogates.cubic import CubicBasis, CubicForms
 from understudy.surrogates.emulator import Emulator
 from understudy.surrogates.ridge import solve_ridge
 from understudy.surrogates.trend import TrendBasis
 
 _LINEAR_PENALTY = 0.01
+_CUBIC_PENALTY = 30.0
+_MAX_CUBIC = 2000
 _ROUNDS = 3
 _LEAST_RELEVANCE = 1e-3
 
 
 @dataclass(frozen=True, eq=False)
 class OutputFeatures:
-    """Linear, quadratic, softplus and constant features of rotated whitened coordinates.
+    """Linear, quadratic, cubic, softplus and constant features of rotated whitened coordinates.
 
     Attributes
     ----------
     rotation : ndarray of shape (dim, dim)
         Columns are the directions of the new axes.
     relevance : ndarray of shape (dim,)
-        How much the outputs bend along them, at most about 1.
+        How much the outputs bend along them, least first, at most about 1.
+    cubic : CubicBasis
+        Of the last of the new coordinates.
     nodes : SoftplusBasis or None
         Of coordinates before rotation.
     """
 
     rotation: np.ndarray
     relevance: np.ndarray
+    cubic: CubicBasis = field(default_factory=lambda: CubicBasis(0))
     nodes: SoftplusBasis | None = None
 
     @classmethod
@@ -39,7 +58,7 @@ class OutputFeatures:
         cls, white: np.ndarray, components: np.ndarray, n_hidden: int, gain: float, rng: np.random.Generator
     ) -> OutputFeatures:
         """Find directions from quadratic fits, then draw nodes whose kinks pass through training points."""
-        n, dim = white.shape
+        dim = white.shape[1]
         found = cls(np.eye(dim), np.ones(dim))
         for _ in range(_ROUNDS):
             weights = solve_ridge(found.rows(white), components, penalty=found.penalty).weights
@@ -49,15 +68,11 @@ class OutputFeatures:
                 break
             relevance = np.sqrt(np.maximum(values, 0.0) / values[-1]) + _LEAST_RELEVANCE
             found = cls(vectors, relevance)
+        found = replace(found, cubic=CubicBasis.largest(dim, _MAX_CUBIC))
         if not n_hidden:
             return found
         inputs = rng.standard_normal((n_hidden, dim)) * (gain / np.sqrt(dim))
-        kinks = white[rng.integers(n, size=n_hidden)]
-        return cls(
-            found.rotation,
-            found.relevance,
-            SoftplusBasis(inputs, -np.einsum("sd,sd->s", inputs, kinks)),
-        )
+        return replace(found, nodes=SoftplusBasis.through(white, inputs, rng))
 
     @property
     def trend(self) -> TrendBasis:
@@ -65,17 +80,24 @@ class OutputFeatures:
         return TrendBasis(len(self.rotation))
 
     @property
+    def axes(self) -> np.ndarray:
+        """The directions that cubic features are made of, ``(dim, cubic.dim)``."""
+        return self.rotation[:, len(self.rotation) - self.cubic.dim :]
+
+    @property
     def penalty(self) -> np.ndarray:
         """Relative penalties of all features; none for the constant, which comes last."""
         dim = len(self.rotation)
         i, j = np.triu_indices(dim)
         quadratic = 1.0 / (self.relevance[i] * self.relevance[j])
+        cubic = _CUBIC_PENALTY / self.cubic.products(self.relevance[dim - self.cubic.dim :])
         n_hidden = 0 if self.nodes is None else self.nodes.size
-        return np.concatenate([np.full(dim, _LINEAR_PENALTY), quadratic, np.full(n_hidden, n_hidden), [0.0]])
+        parts = [np.full(dim, _LINEAR_PENALTY), quadratic, cubic, np.full(n_hidden, n_hidden), [0.0]]
+        return np.concatenate(parts)
 
     def rows(self, white: np.ndarray) -> np.ndarray:
         """Return features of positions ``(n, dim)``, a constant last."""
-        parts = [self.trend.features(white @ self.rotation)]
+        parts = [self.trend.features(white @ self.rotation), self.cubic.features(white @ self.axes)]
         if self.nodes is not None:
             parts.append(self.nodes.features(white))
         return np.concatenate([*parts, np.ones((len(white), 1))], axis=1)
@@ -83,7 +105,10 @@ class OutputFeatures:
     def gradient_rows(self, white: np.ndarray) -> np.ndarray:
         """Return derivatives of all features by the coordinates before rotation, ``(n dim, n_features)``."""
         n, dim = white.shape
-        parts = [self.rotation @ self.trend.gradient_features(white @ self.rotation)]
+        parts = [
+            self.rotation @ self.trend.gradient_features(white @ self.rotation),
+            self.axes @ self.cubic.gradient_features(white @ self.axes),
+        ]
         if self.nodes is not None:
             parts.append(self.nodes.gradient_features(white))
         return np.concatenate([*parts, np.zeros((n, dim, 1))], axis=2).reshape(n * dim, -1)
@@ -93,6 +118,8 @@ class OutputFeatures:
         size, dim = self.trend.size, len(self.rotation)
         matrices = self.rotation @ self.trend.matrix(weights[:size].T) @ self.rotation.T
         trend = self.trend.weights_of((self.rotation @ weights[:dim]).T, matrices).T
-        if self.nodes is None:
-            return Emulator(weights[-1], trend)
-        return Emulator(weights[-1], trend, self.nodes, weights[size:-1])
+        after = size + self.cubic.size
+        cubic = CubicForms(self.axes, self.cubic.tensors(weights[size:after])) if self.cubic.dim else None
+        return Emulator(
+            weights[-1], trend, cubic, self.nodes, None if self.nodes is None else weights[after:-1]
+        )

@@ -8,11 +8,8 @@ One set of features serves all outputs, which are compressed to their principal 
 `understudy.surrogates.output_space`). Everything happens at unconstrained positions q; what bounds do to the prior is
 in V, which is exact.
 
-The features are linear and quadratic, with hidden softplus nodes if asked for. The squared weights of quadratic
-features are not all penalised alike: a fit is looked at for the directions in which its outputs bend, the
-eigenvectors of :math:`\sum_k B_k^2` with eigenvalues :math:`\mu_i^2`, and in those coordinates the penalty of
-:math:`z_i z_j` is :math:`1/(r_i r_j)` with :math:`r_i = \mu_i/\mu_{\max} + 10^{-3}`, three times over. With
-fewer evaluations than features that is worth a good deal.
+The features are linear, quadratic and cubic, with hidden softplus nodes if asked for, and are not all penalised alike
+(see `understudy.surrogates.output_features`): with fewer evaluations than features that is worth a good deal.
 
 **Far out** a likelihood that is bounded above keeps the stand-in above :math:`V` less a constant: it cannot fall
 below the exact potential by more than the exact misfit itself, and grows wherever the prior does.
@@ -25,7 +22,8 @@ Gauss-Newton approximation.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Protocol, Self
+from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 
@@ -34,7 +32,7 @@ from understudy.errors import InputError
 from understudy.surrogates.emulator import Emulator
 from understudy.surrogates.online import RowUpdater
 from understudy.surrogates.output_features import OutputFeatures
-from understudy.surrogates.output_gradients import Pulls, joined
+from understudy.surrogates.output_gradients import Pulls
 from understudy.surrogates.output_prior import Bounded, PriorPotential, in_white, prior_potential
 from understudy.surrogates.output_space import (
     CheapDensity,
@@ -42,6 +40,7 @@ from understudy.surrogates.output_space import (
     Potential,
     component_potential,
 )
+from understudy.surrogates.prepare import require_same_dim
 from understudy.surrogates.ridge import require_ridge, solve_ridge
 from understudy.surrogates.training import TrainingSet
 from understudy.surrogates.whitening import Whitening
@@ -57,10 +56,10 @@ class Forward(Protocol):
 
 @dataclass(frozen=True)
 class OutputSurrogate:
-    """Emulate outputs with shared quadratic features.
+    """Emulate outputs with shared polynomial features.
 
-    Evaluations far above the typical set are left out, by the rule of `TrainingSet.select`, but never so many that less
-    than twice as many are left as there are linear features.
+    Evaluations far above the typical set are left out, by the rule of `TrainingSet.select`, but the lowest
+    ``2 (dim + 1)`` are always kept: outputs are of use there too.
 
     Parameters
     ----------
@@ -70,7 +69,7 @@ class OutputSurrogate:
         Takes positions ``(n, dim)`` and returns the potential of the prior there, log-Jacobian of bounds included, and
         its gradient; see `prior_potential`.
     n_hidden : int
-        Number of softplus nodes besides the quadratic features.
+        Number of softplus nodes besides the polynomial features.
     ridge : float, optional
         Strength of the ridge; chosen by leave-one-out if not given.
     gain : float
@@ -117,30 +116,29 @@ class OutputSurrogate:
     def fit(self, training: TrainingSet, rng: np.random.Generator) -> FittedOutputs:
         """Learn from the outputs of exact evaluations."""
         training.require_variety()
-        kept = _selected(training)
+        kept = training.select(at_least=2 * (training.dim + 1))
         if kept.outputs is None:
             raise InputError(
                 "an OutputSurrogate learns from outputs and the training set has none; "
                 "give TrainingSet(outputs=...), or use a surrogate of the potential"
             )
         whitening = Whitening.from_positions(kept.position) if self.whitening is None else self.whitening
-        _require_dim(kept, whitening)
+        require_same_dim(kept, whitening)
         white = whitening.to_white(kept.position)
         space = OutputSpace.learn(kept.outputs, int(kept.potential.argmin()), self.likelihood, rng)
         components = space.encode(kept.outputs)
-        features = OutputFeatures.learn(white, components, self.n_hidden, self.gain, rng)
-        unfitted = FittedOutputs(
+        unsolved = FittedOutputs(
             whitening=whitening,
-            emulator=Emulator(np.zeros(0), np.zeros((0, 0))),
             misfit=component_potential(self.likelihood, space, components),
             prior=in_white(self.prior, whitening),
             space=space,
-            features=features,
+            features=OutputFeatures.learn(white, components, self.n_hidden, self.gain, rng),
             likelihood=self.likelihood,
             training=kept,
             ridge=self.ridge,
         )
-        return unfitted._solved()
+        solution, ridge = unsolved.solve()
+        return replace(unsolved, solution=solution, ridge=ridge)
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,8 +147,7 @@ class FittedOutputs:
 
     Attributes
     ----------
-    emulator : Emulator
-        From whitened positions to components of the outputs.
+    whitening : Whitening
     misfit : Potential
         Minus the log-likelihood, of components.
     prior : Potential
@@ -160,12 +157,14 @@ class FittedOutputs:
         What it has learnt from.
     ridge : float
         Strength of the ridge, given or chosen.
+    solution : ndarray or None
+        Weights of the features; None if they are still to be solved for.
     updater : RowUpdater or None
-        What it has learnt, as a factor that takes further rows; None if it has learnt from gradients.
+        What it has learnt, as a factor that takes further rows; None if it has learnt from gradients, or not more than
+        at first.
     """
 
     whitening: Whitening
-    emulator: Emulator
     misfit: Potential
     prior: Potential
     space: OutputSpace
@@ -173,7 +172,15 @@ class FittedOutputs:
     likelihood: CheapDensity
     training: TrainingSet
     ridge: float | None = None
+    solution: np.ndarray | None = None
     updater: RowUpdater | None = None
+
+    @cached_property
+    def emulator(self) -> Emulator:
+        """From whitened positions to components of the outputs; solved for when it is first asked for."""
+        if self.updater is not None:
+            return self.features.emulator(self.updater.weights)
+        return self.features.emulator(self.solve()[0] if self.solution is None else self.solution)
 
     def outputs(self, position: np.ndarray) -> np.ndarray:
         """Return emulated outputs ``(n, m)``."""
@@ -237,55 +244,43 @@ class FittedOutputs:
     def update(self, training: TrainingSet) -> FittedOutputs:
         """Return a surrogate that has learnt from further evaluations too.
 
-        Features, components and ridge stay as they are. A new row costs O(s^2), whatever came before; where gradients
-        are known, everything is solved again.
+        Features, components and ridge stay as they are, and nothing is left out. A new row costs O(s^2) for s features,
+        whatever came before, and weights are solved for when they are first used; where gradients are known, that is
+        everything again.
         """
-        _require_dim(training, self.whitening)
+        require_same_dim(training, self.whitening)
         if training.outputs is None or training.outputs.shape[1] != len(self.space.mean):
             raise InputError(
                 f"further evaluations must have {len(self.space.mean)} outputs like those trained on; "
                 "give TrainingSet(outputs=...)"
             )
-        everything = joined(self.training, training)
-        if everything.gradient is not None or self.updater is None:
-            return replace(self, training=everything)._solved()
-        rows = self.features.rows(self.whitening.to_white(training.position))
-        updater = self.updater.append(rows, self.space.encode(training.outputs))
-        emulator = self.features.emulator(updater.weights)
-        return replace(self, emulator=emulator, updater=updater, training=everything)
+        everything = self.training.join(training)
+        if everything.gradient is not None:
+            return replace(self, training=everything, solution=None, updater=None)
+        updater = self.updater
+        if updater is None:
+            updater = RowUpdater.from_rows(*self._rows(self.training), self.ridge * self.features.penalty)
+        return replace(self, training=everything, updater=updater.append(*self._rows(training)))
 
-    def _solved(self) -> Self:
-        """Learn the weights from the training set."""
-        white, outputs = self.whitening.to_white(self.training.position), self.training.outputs
-        assert outputs is not None
-        rows, components = self.features.rows(white), self.space.encode(outputs)
+    def solve(self) -> tuple[np.ndarray, float]:
+        """Return weights ``(n_features, p)`` learnt from the whole training set, and the ridge, given or chosen."""
+        rows, components = self._rows(self.training)
         if self.training.gradient is None:
             solution = solve_ridge(rows, components, ridge=self.ridge, penalty=self.features.penalty)
-            updater = RowUpdater.from_rows(rows, components, solution.ridge * self.features.penalty)
-            emulator = self.features.emulator(solution.weights)
-            return replace(self, emulator=emulator, ridge=solution.ridge, updater=updater)
-        known = ~np.isnan(self.training.gradient[:, 0])
-        gradient = self.whitening.gradient_to_white(self.training.gradient[known])
+            return solution.weights, solution.ridge
+        known = self.training.rows(~np.isnan(self.training.gradient[:, 0]))
+        assert known.gradient is not None and known.outputs is not None
+        white = self.whitening.to_white(known.position)
+        gradient = self.whitening.gradient_to_white(known.gradient)
         pulls = Pulls.of(
-            white[known],
-            -self.likelihood.gradient(outputs[known]) @ self.space.decoder.T,
-            gradient - self.prior.value_and_gradient(white[known])[1],
+            white,
+            -self.likelihood.gradient(known.outputs) @ self.space.decoder.T,
+            gradient - self.prior.value_and_gradient(white)[1],
         )
-        weights, ridge = pulls.solve(self.features, rows, components, self.ridge)
-        return replace(self, emulator=self.features.emulator(weights), ridge=ridge, updater=None)
+        return pulls.solve(self.features, rows, components, self.ridge)
 
-
-def _selected(training: TrainingSet) -> TrainingSet:
-    """Drop what lies far above the typical set, but keep the lowest 2 (dim + 1): outputs are of use there too."""
-    rank = np.argsort(np.argsort(training.potential))
-    height = 12.0 + 1.5 * training.dim
-    near = training.potential - training.potential.min() <= height
-    return training.rows(near | (rank < 2 * (training.dim + 1)))
-
-
-def _require_dim(training: TrainingSet, whitening: Whitening) -> None:
-    if training.dim != len(whitening.mean):
-        raise InputError(
-            f"positions must have {len(whitening.mean)} coordinates like the whitening, got {training.dim}; "
-            "all evaluations must be of one target"
-        )
+    def _rows(self, training: TrainingSet) -> tuple[np.ndarray, np.ndarray]:
+        """Return features and components of evaluations."""
+        assert training.outputs is not None
+        white = self.whitening.to_white(training.position)
+        return self.features.rows(white), self.space.encode(training.outputs)

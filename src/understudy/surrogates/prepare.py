@@ -11,20 +11,27 @@ from understudy.surrogates.training import TrainingSet, WhiteSet
 from understudy.surrogates.whitening import Whitening
 
 
-def first_rows(training: TrainingSet, given: Whitening | None) -> tuple[Whitening, WhiteSet]:
+def first_rows(training: TrainingSet, given: Whitening | None) -> tuple[Whitening, WhiteSet, float]:
     """Leave out what is far above the typical set and whiten the rest, by their own covariance if nothing is given.
+
+    Returns
+    -------
+    whitening : Whitening
+    white : WhiteSet
+    lowest : float
+        The lowest potential, which `further_rows` asks for.
 
     Examples
     --------
-    >>> whitening, white = first_rows(TrainingSet([[1.0], [3.0], [99.0]], [0.0, 1.0, 5e3]), None)
-    >>> white.position.round(6).tolist(), white.offset
-    ([[-1.0], [1.0]], 0.5)
+    >>> whitening, white, lowest = first_rows(TrainingSet([[1.0], [3.0], [99.0]], [0.0, 1.0, 5e3]), None)
+    >>> white.position.round(6).tolist(), white.offset, lowest
+    ([[-1.0], [1.0]], 0.5, 0.0)
     """
     kept = training.select()
     kept.require_variety()
     whitening = Whitening.from_positions(kept.position) if given is None else given
     require_same_dim(kept, whitening)
-    return whitening, kept.whiten(whitening)
+    return whitening, kept.whiten(whitening), float(kept.potential.min())
 
 
 def further_rows(
@@ -43,7 +50,7 @@ def further_rows(
     """
     require_same_dim(training, whitening)
     lowest = min(lowest, float(np.min(training.potential, initial=np.inf)))
-    kept = training.rows(training.potential - lowest <= 12.0 + 1.5 * training.dim)
+    kept = training.rows(training.potential - lowest <= training.typical_height)
     if not len(kept):
         return None, lowest
     white = kept.whiten(whitening)

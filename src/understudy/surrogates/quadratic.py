@@ -41,23 +41,24 @@ amount only. Potentials that grow faster still are under-estimated far out, wher
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 from scipy.linalg import lstsq
 
 from understudy.checks import require_flag, require_positive, require_whole
-from understudy.errors import InputError
 from understudy.surrogates.base import Expansion
 from understudy.surrogates.bases import SumBasis
+from understudy.surrogates.learner import Learner
 from understudy.surrogates.online import RowUpdater
+from understudy.surrogates.prepare import first_rows
 from understudy.surrogates.quadratic_basis import QuadraticBasis, QuadraticLesson
 from understudy.surrogates.ridge import require_ridge
+from understudy.surrogates.tails import guard_radius, raised
 from understudy.surrogates.training import TrainingSet, WhiteSet
 from understudy.surrogates.trend import Guard
 from understudy.surrogates.whitening import Whitening
-
-#: The smallest eigenvalue of the trend's Hessian.
-MIN_CURVATURE = 0.02
 
 
 @dataclass(frozen=True)
@@ -106,106 +107,61 @@ class QuadraticNetwork:
 
     def fit(self, training: TrainingSet, rng: np.random.Generator) -> FittedQuadratic:
         """Draw hidden nodes, if any, and learn all weights."""
-        kept = training.select()
-        kept.require_variety()
-        whitening = Whitening.from_positions(kept.position) if self.whitening is None else self.whitening
-        if len(whitening.mean) != kept.dim:
-            raise InputError(
-                f"training positions must have {len(whitening.mean)} coordinates like the whitening, "
-                f"got {kept.dim}; all evaluations must be of one target"
-            )
-        spread = np.eye(kept.dim)
+        whitening, white, lowest = first_rows(training, self.whitening)
+        dim = training.dim
+        spread = np.eye(dim)
         if self.n_hidden:
-            quadratic = replace(self, n_hidden=0, radial=False).fit(kept, rng)
-            whitening = quadratic.rewhitened() if self.whitening is None else whitening
-            spread = _spread(quadratic, kept, whitening)
-        white = _without_prior(kept.whiten(whitening))
+            quadratic = replace(self, n_hidden=0, radial=False).fit(training, rng)
+            if self.whitening is None:
+                whitening, white, lowest = first_rows(training, quadratic.rewhitened())
+            spread = _spread(quadratic, white, whitening)
+        white = _without_prior(white)
         basis = QuadraticBasis.draw(white.position, self.n_hidden, self.gain, self.radial, spread, rng)
-        lesson = QuadraticLesson(basis, white, kept.dim / 3.0)
-        weights, ridge = lesson.solve(self.ridge)
-        lowest = float(kept.potential.min())
-        return FittedQuadratic.settle(
-            lesson, weights, None, whitening, ridge, _radius(white.position), lowest
+        lesson = QuadraticLesson(basis, white, dim / 3.0)
+        solution, ridge = lesson.solve(self.ridge)
+        return FittedQuadratic(
+            lesson=lesson,
+            solution=solution,
+            whitening=whitening,
+            ridge=ridge,
+            lowest=lowest,
+            radius=guard_radius(white.position),
         )
 
 
-@dataclass(frozen=True, eq=False)
-class FittedQuadratic(Expansion):
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FittedQuadratic(Learner):
     """A trained `QuadraticNetwork`.
 
     Attributes
     ----------
-    ridge : float
-        Strength of the ridge, given or chosen.
     radius : float
         Distance from the origin, in whitened coordinates, at which the guard begins.
-    lowest : float
-        The lowest potential it was first trained on.
-    lesson : QuadraticLesson
-        What it first learnt from.
-    updater : RowUpdater or None
-        What it has learnt, as a factor that takes further rows; made when it is first needed.
     """
 
-    ridge: float
-    radius: float
-    lowest: float
     lesson: QuadraticLesson
-    updater: RowUpdater | None = None
+    radius: float
 
-    @classmethod
-    def settle(
-        cls,
-        lesson: QuadraticLesson,
-        weights: np.ndarray,
-        updater: RowUpdater | None,
-        whitening: Whitening,
-        ridge: float,
-        radius: float,
-        lowest: float,
-    ) -> FittedQuadratic:
-        """Hold trained weights ``(size + 1,)``, the offset last, to the tail rule and add what was not trained."""
-        trend = lesson.basis.trend
+    @cached_property
+    def expansion(self) -> Expansion:
+        """Trained weights, held to the tail rule, with what was not trained."""
+        lesson, trend, weights = self.lesson, self.lesson.basis.trend, self.trained
         identity = trend.weights_of(np.zeros(trend.dim), np.eye(trend.dim))
-        values, vectors = np.linalg.eigh(trend.matrix(weights[: trend.size] + identity))
-        if values[0] < MIN_CURVATURE:
-            held = (vectors * np.maximum(values, MIN_CURVATURE)) @ vectors.T - np.eye(trend.dim)
-            updater = lesson.updater(ridge) if updater is None else updater
-            weights = _refit(
-                updater, weights, trend.quadratic_part, trend.weights_of(np.zeros(trend.dim), held)
-            )
+        curvature = raised(trend.matrix(weights[: trend.size] + identity))
+        if curvature is not None:
+            held = trend.weights_of(np.zeros(trend.dim), curvature - np.eye(trend.dim))
+            updater = lesson.updater(self.ridge) if self.updater is None else self.updater
+            weights = _refit(updater, weights, trend.quadratic_part, held)
         full = weights[:-1].copy()
         full[: trend.size] += identity
-        guard = Guard(radius)
+        guard = Guard(self.radius)
         full = np.append(full, _guard_weight(lesson, full, guard))
         basis = SumBasis((*lesson.basis.bases, guard))
-        offset = lesson.white.offset + float(weights[-1])
-        return cls(basis, full, offset, whitening, ridge, radius, lowest, lesson, updater)
+        return Expansion(basis, full, lesson.white.offset + float(weights[-1]), self.whitening)
 
-    def update(self, training: TrainingSet) -> FittedQuadratic:
-        """Return a surrogate that has learnt from further evaluations too.
-
-        Nodes, whitening and ridge stay as they are; the tail rule is applied again. A new row costs O(s^2), whatever
-        came before. Evaluations far above the lowest one first trained on are left out.
-        """
-        if training.dim != len(self.whitening.mean):
-            raise InputError(
-                f"further evaluations must have {len(self.whitening.mean)} coordinates, got {training.dim}; "
-                "all evaluations must be of one target"
-            )
-        kept = training.rows(training.potential - self.lowest <= 12.0 + 1.5 * training.dim)
-        if not len(kept):
-            return self
-        base = self.lesson.white.offset
-        white = _without_prior(kept.whiten(self.whitening))
-        white = replace(white, value=white.value + (white.offset - base), offset=base)
-        rows = replace(self.lesson, white=white).rows()
-        updater = self.lesson.updater(self.ridge) if self.updater is None else self.updater
-        updater = updater.append(rows.features, rows.targets, row_weights=rows.weights)
-        radius = max(self.radius, _radius(white.position))
-        return self.settle(
-            self.lesson, updater.weights, updater, self.whitening, self.ridge, radius, self.lowest
-        )
+    def _learn(self, white: WhiteSet, lowest: float) -> Self:
+        learnt = super()._learn(_without_prior(white), lowest)
+        return replace(learnt, radius=max(self.radius, guard_radius(white.position)))
 
     def rewhitened(self) -> Whitening:
         """Return coordinates in which the trend's Hessian is about the identity.
@@ -218,19 +174,19 @@ class FittedQuadratic(Expansion):
         return Whitening(self.whitening.mean, np.linalg.cholesky(root @ root.T))
 
 
-def _spread(quadratic: FittedQuadratic, training: TrainingSet, whitening: Whitening) -> np.ndarray:
+def _spread(quadratic: FittedQuadratic, white: WhiteSet, whitening: Whitening) -> np.ndarray:
     """Return the covariance ``(dim, dim)`` of hidden nodes' directions, of trace dim.
 
     It is that of what a quadratic leaves of the gradients, mixed with a tenth of the identity.
     """
-    identity = np.eye(training.dim)
-    if training.gradient is None:
+    dim = white.position.shape[1]
+    identity = np.eye(dim)
+    if white.gradient is None:
         return identity
-    known = ~np.isnan(training.gradient[:, 0])
-    _, slope = quadratic.potential_and_gradient(training.position[known])
-    left = whitening.gradient_to_white(training.gradient[known] - slope)
+    _, slope = quadratic.potential_and_gradient(whitening.from_white(white.position[white.has_gradient]))
+    left = white.gradient - whitening.gradient_to_white(slope)
     total = np.square(left).sum()
-    return identity if not total > 0 else 0.9 * training.dim / total * (left.T @ left) + 0.1 * identity
+    return identity if not total > 0 else 0.9 * dim / total * (left.T @ left) + 0.1 * identity
 
 
 def _refit(updater: RowUpdater, weights: np.ndarray, held: slice, values: np.ndarray) -> np.ndarray:
@@ -260,8 +216,3 @@ def _without_prior(white: WhiteSet) -> WhiteSet:
     value = white.value - 0.5 * np.square(white.position).sum(axis=1)
     gradient = None if white.gradient is None else white.gradient - white.position[white.has_gradient]
     return replace(white, value=value, gradient=gradient)
-
-
-def _radius(white: np.ndarray) -> float:
-    """Return where the guard begins."""
-    return 1.0 + 1.5 * float(np.sqrt(np.square(white).sum(axis=1).max()))

@@ -34,13 +34,12 @@ class QuadraticBasis(SumBasis):
 
         Their directions are normal with covariance `spread`, of trace dim, times the squared gain over dim.
         """
-        n, dim = white.shape
+        dim = white.shape[1]
         bases: list[Basis] = [TrendBasis(dim, radial)]
         if n_hidden:
             directions = rng.standard_normal((n_hidden, dim)) @ np.linalg.cholesky(spread).T
             directions *= gain / np.sqrt(dim)
-            kinks = white[rng.integers(n, size=n_hidden)]
-            bases.append(SoftplusBasis(directions, -np.einsum("sd,sd->s", directions, kinks)))
+            bases.append(SoftplusBasis.through(white, directions, rng))
         return cls(tuple(bases))
 
     @property

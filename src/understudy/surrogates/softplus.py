@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-_LARGEST = 700.0  # exp of it is finite
+#: The exponential of it is finite.
+LARGEST = 700.0
 _BLOCK = 2**14
 
 
@@ -32,7 +33,7 @@ def softplus(t: np.ndarray) -> np.ndarray:
 
 def sigmoid(t: np.ndarray) -> np.ndarray:
     """Return ``exp(t) / (1 + exp(t))``; overwrites `t`."""
-    np.minimum(t, _LARGEST, out=t)
+    np.minimum(t, LARGEST, out=t)
     np.exp(t, out=t)
     return t / (1.0 + t)
 
@@ -63,8 +64,8 @@ def softplus_sums(t: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 def _rest(t: np.ndarray) -> np.ndarray | None:
     """Cut `t` at the largest argument of exp; return what was cut off, None if nothing was."""
-    if not t.size or t.max() <= _LARGEST:
+    if not t.size or t.max() <= LARGEST:
         return None
-    rest = np.maximum(t - _LARGEST, 0.0)
-    np.minimum(t, _LARGEST, out=t)
+    rest = np.maximum(t - LARGEST, 0.0)
+    np.minimum(t, LARGEST, out=t)
     return rest

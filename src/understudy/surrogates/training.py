@@ -86,14 +86,59 @@ class TrainingSet:
             None if self.outputs is None else self.outputs[chosen],
         )
 
-    def select(self, height: float | None = None) -> TrainingSet:
+    def join(self, other: TrainingSet) -> TrainingSet:
+        """Return the evaluations of both, these first.
+
+        Gradients that only one of them has are NaN in the rows of the other. Outputs must be known in both, and equally
+        many, or in neither: half of them would be of no use to a surrogate of outputs.
+
+        Examples
+        --------
+        >>> one, two = TrainingSet([[0.0]], [0.0], [[0.0]]), TrainingSet([[1.0]], [0.5])
+        >>> one.join(two).gradient
+        array([[ 0.],
+               [nan]])
+        """
+        if self.dim != other.dim:
+            raise InputError(
+                f"positions must have {self.dim} coordinates like those to join, got {other.dim}; "
+                "all evaluations must be of one target"
+            )
+        sizes = [None if part.outputs is None else part.outputs.shape[1] for part in (self, other)]
+        if sizes[0] != sizes[1]:
+            raise InputError(
+                f"outputs must be known in both training sets, equally many, or in neither, got {sizes[0]} and "
+                f"{sizes[1]}; leave them out of both with TrainingSet(position, potential, gradient)"
+            )
+        gradients = [
+            np.full_like(part.position, np.nan) if part.gradient is None else part.gradient
+            for part in (self, other)
+        ]
+        outputs = [part.outputs for part in (self, other) if part.outputs is not None]
+        return TrainingSet(
+            np.concatenate([self.position, other.position]),
+            np.concatenate([self.potential, other.potential]),
+            np.concatenate(gradients),
+            np.concatenate(outputs) if outputs else None,
+        )
+
+    @property
+    def typical_height(self) -> float:
+        """How far above the lowest potential an evaluation may be and still be selected: ``12 + 1.5 dim``.
+
+        That is several standard deviations above the mean excess ``dim / 2`` of a Gaussian posterior.
+        """
+        return 12.0 + 1.5 * self.dim
+
+    def select(self, height: float | None = None, *, at_least: int = 0) -> TrainingSet:
         """Drop what lies far above the typical set.
 
-        Kept are evaluations whose potential is at most `height` above the lowest; the default ``12 + 1.5 dim`` is
-        several standard deviations above the mean excess ``dim / 2`` of a Gaussian posterior.
+        Kept are evaluations whose potential is at most `height` above the lowest, `typical_height` if not given, and
+        the lowest `at_least` of them in any case.
         """
-        height = 12.0 + 1.5 * self.dim if height is None else height
-        return self.rows(self.potential - self.potential.min() <= height)
+        height = self.typical_height if height is None else height
+        rank = np.argsort(np.argsort(self.potential))
+        return self.rows((self.potential - self.potential.min() <= height) | (rank < at_least))
 
     def require_variety(self) -> None:
         """Raise unless there are two different positions to learn from."""

@@ -1,0 +1,63 @@
+"""A stand-in that has taken a `Lesson`, and learns further evaluations row by row."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+
+from understudy.surrogates.base import FittedExpansion
+from understudy.surrogates.elm import Lesson
+from understudy.surrogates.online import RowUpdater
+from understudy.surrogates.prepare import further_rows
+from understudy.surrogates.training import TrainingSet, WhiteSet
+from understudy.surrogates.whitening import Whitening
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Learner(FittedExpansion):
+    """A trained network.
+
+    Attributes
+    ----------
+    lesson : Lesson
+        What it first learnt from.
+    solution : ndarray of shape (lesson.basis.size + 1,)
+        The weights after that, the bias last.
+    whitening : Whitening
+    ridge : float
+        Strength of the ridge, given or chosen.
+    lowest : float
+        The lowest potential seen.
+    updater : RowUpdater or None
+        What it has learnt, as a factor that takes further rows; made when it is first needed.
+    """
+
+    lesson: Lesson
+    solution: np.ndarray
+    whitening: Whitening
+    ridge: float
+    lowest: float
+    updater: RowUpdater | None = None
+
+    @property
+    def trained(self) -> np.ndarray:
+        """The weights after all rows, the bias last."""
+        return self.solution if self.updater is None else self.updater.weights
+
+    def update(self, training: TrainingSet) -> Self:
+        """Return a network that has learnt from further evaluations too.
+
+        Nodes, whitening, ridge and the weight of gradients stay as they are: the weights are those of one
+        least-squares problem with all rows, old and new, and are solved for when they are first used. A new row
+        costs O(s^2), whatever came before. Evaluations far above the lowest one seen are left out.
+        """
+        white, lowest = further_rows(training, self.whitening, self.lesson.white.offset, self.lowest)
+        return self if white is None else self._learn(white, lowest)
+
+    def _learn(self, white: WhiteSet, lowest: float) -> Self:
+        rows = replace(self.lesson, white=white).rows()
+        updater = self.lesson.updater(self.ridge) if self.updater is None else self.updater
+        updater = updater.append(rows.features, rows.targets, row_weights=rows.weights)
+        return replace(self, updater=updater, lowest=lowest)
