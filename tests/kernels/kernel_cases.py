@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from understudy import HMC, RMHMC, Evaluator, State, Target, UnitMetric
+from understudy import HMC, RMHMC, Evaluator, State, SurrogateHMC, SurrogateRMHMC, Target, UnitMetric
+from understudy.dynamics import HessianMetric
 
 
 @dataclass
@@ -48,15 +49,50 @@ def skewed_target(visited=None):
     return Target(log_density, lambda x: np.exp(-x) - 1.0, dim=2)
 
 
+class SkewedSurrogate:
+    """A stand-in of the skewed potential that is wrong by about a tenth: 0.9 q + 1.1 exp(-q)."""
+
+    def potential(self, position):
+        return (0.9 * position + 1.1 * np.exp(-position)).sum(axis=1)
+
+    def potential_and_gradient(self, position):
+        return self.potential(position), 0.9 - 1.1 * np.exp(-position)
+
+    def hessian(self, position):
+        return 1.1 * np.exp(-position)[:, :, None] * np.eye(position.shape[1])
+
+    def quadratic_contraction(self, position, velocity):
+        return -1.1 * np.exp(-position) * velocity**2
+
+    def trace_contraction(self, position, matrix):
+        return -1.1 * np.exp(-position) * np.diagonal(matrix, axis1=1, axis2=2)
+
+
 #: How the tests make each public kernel, so that changes of its settings can be tried.
 MAKERS = {
     "HMC": lambda **changes: HMC(**{"step_size": 0.6, "n_steps": 4, "metric": UnitMetric(), **changes}),
     "RMHMC": lambda **changes: RMHMC(**{"step_size": 0.6, "n_steps": 3, "metric": SkewedMetric(), **changes}),
+    "SurrogateHMC": lambda **changes: SurrogateHMC(
+        **{"step_size": 0.6, "n_steps": 4, "surrogate": SkewedSurrogate(), **changes}
+    ),
+    "SurrogateRMHMC": lambda **changes: SurrogateRMHMC(
+        **{
+            "step_size": 0.6,
+            "n_steps": 3,
+            "surrogate": SkewedSurrogate(),
+            "metric": HessianMetric(SkewedSurrogate(), "softabs", floor=1.0),
+            **changes,
+        }
+    ),
 }
-
+GUIDED = {name: make for name, make in MAKERS.items() if name.startswith("Surrogate")}
+UNGUIDED = {name: make for name, make in MAKERS.items() if name not in GUIDED}
 
 #: For a test that must hold for every public kernel: gives it `make`.
 every_kernel = pytest.mark.parametrize("make", MAKERS.values(), ids=list(MAKERS))
+#: The same for those that follow exact gradients, and for those that follow a surrogate.
+every_exact_kernel = pytest.mark.parametrize("make", UNGUIDED.values(), ids=list(UNGUIDED))
+every_surrogate_kernel = pytest.mark.parametrize("make", GUIDED.values(), ids=list(GUIDED))
 
 
 def start(evaluator: Evaluator, n_chains: int, seed: int = 0) -> State:

@@ -21,7 +21,7 @@ from one_step import (
     walled_gumbel,
 )
 
-import understudy.kernels.hmc
+import understudy.kernels.guides
 from understudy import HMC, RMHMC, DenseMetric, DiagonalMetric, UnitMetric
 from understudy.dynamics import ImplicitSolver, leapfrog
 
@@ -69,5 +69,5 @@ def test_two_steps_are_invariant_too():
 
 def test_giving_up_on_the_energy_range_is_invariant(monkeypatch):
     """With a limit that ends half of the trajectories, since it is the same from both ends."""
-    monkeypatch.setattr(understudy.kernels.hmc, "leapfrog", partial(leapfrog, max_energy_range=0.5))
+    monkeypatch.setattr(understudy.kernels.guides, "leapfrog", partial(leapfrog, max_energy_range=0.5))
     assert largest_z(HMC(1.0, (4, 4), metric=UnitMetric()), correlated_gumbel(), N) < THRESHOLD

@@ -21,6 +21,7 @@ from one_step import (
     single_gumbel,
 )
 
+import understudy.kernels.guides
 import understudy.kernels.hmc
 import understudy.kernels.rmhmc
 from understudy import HMC, RMHMC, DiagonalMetric, State, UnitMetric
@@ -37,8 +38,11 @@ RIEMANNIAN = RMHMC(1.2, 2, metric=CURVATURE)
 
 @pytest.fixture
 def hmc(monkeypatch):
-    """Return a function that replaces a name inside the module of HMC."""
-    return lambda name, value: monkeypatch.setattr(understudy.kernels.hmc, name, value)
+    """Return a function that replaces a name inside the module of HMC, or of what it follows."""
+    guides, kernel = understudy.kernels.guides, understudy.kernels.hmc
+    return lambda name, value: monkeypatch.setattr(
+        kernel if hasattr(kernel, name) else guides, name, value
+    )
 
 
 @pytest.fixture

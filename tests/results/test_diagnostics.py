@@ -39,7 +39,8 @@ def test_a_healthy_run_has_no_warnings(make_run):
         ({"values": normal(4, 3, 2)}, r"too few draws to judge: 3 of each chain"),
         ({"complete": False}, r"interrupted, with fewer draws than asked for: 500"),
         ({"complete": False, "draws": 0}, r"interrupted during warm-up: there are no draws yet"),
-        ({"exact": False}, r"still learning .* freezes"),
+        ({"n_adaptive": 500}, r"still learning .* freeze_after"),
+        ({"n_adaptive": 100}, r"first 100 of 500 draws.*exact_draws"),
         (
             {"stats": {"diverging": np.eye(4, 500, dtype=bool)}},
             r"4 of 2000 trajectories diverged, .*target_acceptance=",
@@ -60,7 +61,7 @@ def test_each_trouble_has_one_warning_with_a_remedy(make_run, change, said):
 
 
 def test_troubles_are_told_apart(make_run):
-    run = make_run(complete=False, exact=False, stats={"diverging": np.ones((4, 500), bool)})
+    run = make_run(complete=False, n_adaptive=500, stats={"diverging": np.ones((4, 500), bool)})
     assert len(warnings_for(run)) == 3
 
 

@@ -113,7 +113,7 @@ def test_data_are_told_by_their_shape():
         "data": "array of shape (1000, 50)",
         "prior_sd": 10.0,
         "ragged": [[1, 2], [3]],
-        "function": "builtin_function_or_method",
+        "function": "len",
     }
     assert told["solver"]["max_iterations"] > 0
 

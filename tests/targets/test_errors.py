@@ -13,6 +13,7 @@ from understudy import errors
 EXPECTED = {
     errors.InputError: ValueError,
     errors.OutputError: TypeError,
+    errors.SurrogateError: RuntimeError,
     errors.StartError: ValueError,
     errors.DataError: FileNotFoundError,
     errors.MissingExtraError: ImportError,

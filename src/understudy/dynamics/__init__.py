@@ -11,7 +11,7 @@ from understudy.dynamics.generalized_leapfrog import (
 )
 from understudy.dynamics.hessian_metric import HessianMetric
 from understudy.dynamics.implicit import ImplicitSolver
-from understudy.dynamics.leapfrog import Force, PhasePoint, leapfrog
+from understudy.dynamics.leapfrog import Force, Gradient, PhasePoint, glide, leapfrog
 from understudy.dynamics.metric_check import check_metric
 from understudy.dynamics.metrics import (
     DenseMetric,
@@ -30,6 +30,7 @@ __all__ = [
     "DiagonalMetric",
     "EuclideanMetric",
     "Force",
+    "Gradient",
     "HessianMetric",
     "ImplicitSolver",
     "LocalMetric",
@@ -41,6 +42,7 @@ __all__ = [
     "batched_cholesky",
     "check_metric",
     "generalized_leapfrog",
+    "glide",
     "kinetic_energy",
     "leapfrog",
     "riemannian_energy",

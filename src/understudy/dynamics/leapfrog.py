@@ -15,6 +15,7 @@ gradient at the end of one step is the one needed at the start of the next: a tr
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -22,6 +23,8 @@ import numpy as np
 
 from understudy.dynamics.metrics import EuclideanMetric, kinetic_energy
 
+#: Gradients ``(n, dim)`` at positions ``(n, dim)``.
+Gradient = Callable[[np.ndarray], np.ndarray]
 #: Potentials ``(n,)`` and their gradients ``(n, dim)`` at positions ``(n, dim)``.
 Force = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
@@ -122,6 +125,69 @@ def leapfrog(
                 rows, q, p, gradient = rows[going_on], q[going_on], p[going_on], gradient[going_on]
                 lowest, highest = lowest[going_on], highest[going_on]
     return end, n_taken
+
+
+def glide(
+    gradient: Gradient,
+    metric: EuclideanMetric,
+    start: PhasePoint,
+    step_size: np.ndarray,
+    n_steps: np.ndarray,
+) -> PhasePoint:
+    """Follow each chain like `leapfrog`, for a force that costs next to nothing and need not know its potential.
+
+    No energy is looked at on the way: a trajectory is given up only where the numbers end, which like its reversal
+    depends on the points visited alone. The `potential` of the end point is that of the start.
+
+    Parameters
+    ----------
+    gradient : callable
+        Gradients of positions; called only where positions are finite.
+    metric, start, step_size, n_steps
+        As for `leapfrog`.
+
+    Examples
+    --------
+    >>> from understudy.dynamics import UnitMetric
+    >>> q, p = np.array([[1.0]]), np.array([[0.0]])
+    >>> start = PhasePoint(q, p, np.array([0.5]), q, complete=np.array([True]))
+    >>> end = glide(lambda q: q, UnitMetric(), start, np.array([2 * np.pi / 1000]), np.array([1000]))
+    >>> bool(abs(end.position[0, 0] - 1.0) < 1e-4)
+    True
+    """
+    end = PhasePoint(*(np.array(each) for each in _arrays(start)))
+    ends = set(n_steps.tolist())
+    with np.errstate(all="ignore"):
+        end.complete[:] &= np.isfinite(end.momentum).all(axis=1) & np.isfinite(end.gradient).all(axis=1)
+        rows = np.flatnonzero(end.complete & (n_steps > 0))
+        q, p, slope, epsilon = (
+            end.position[rows],
+            end.momentum[rows],
+            end.gradient[rows],
+            step_size[rows, None],
+        )
+        half_step = 0.5 * epsilon
+        for step in range(1, max(ends, default=0) + 1):
+            half = p - half_step * slope
+            q = q + epsilon * metric.velocity(half)
+            if not math.isfinite(q.sum()):
+                finite = np.isfinite(q).all(axis=1)
+                end.complete[rows[~finite]] = False
+                rows, q, half = rows[finite], q[finite], half[finite]
+                epsilon, half_step = epsilon[finite], half_step[finite]
+            if not rows.size:
+                break
+            slope = gradient(q)
+            p = half - half_step * slope
+            if step in ends:
+                here = n_steps[rows] == step
+                done, on = rows[here], ~here
+                end.position[done], end.momentum[done], end.gradient[done] = q[here], p[here], slope[here]
+                rows, q, p, slope, epsilon, half_step = (
+                    each[on] for each in (rows, q, p, slope, epsilon, half_step)
+                )
+        end.complete[:] &= np.isfinite(end.momentum).all(axis=1) & np.isfinite(end.gradient).all(axis=1)
+    return end
 
 
 def _arrays(point: PhasePoint) -> tuple[np.ndarray, ...]:

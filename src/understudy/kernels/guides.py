@@ -6,11 +6,13 @@ and surrogate kernels differ: momenta, motion and acceptance are the same code.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
+from understudy.dynamics import EuclideanMetric, Gradient, PhasePoint, glide, leapfrog
 from understudy.errors import SurrogateError, UnderstudyError
 from understudy.kernels.state import State
 from understudy.surrogates import Fitted
@@ -22,6 +24,12 @@ class Guide(Protocol):
 
     def begin(self, state: State) -> tuple[State, np.ndarray, np.ndarray]:
         """Return the state, which remembers from now on, and the force's potentials and gradients there."""
+        ...
+
+    def follow(
+        self, metric: EuclideanMetric, start: PhasePoint, step_size: np.ndarray, n_steps: np.ndarray
+    ) -> tuple[PhasePoint, np.ndarray]:
+        """Return where leapfrog leads, and the steps taken."""
         ...
 
     def force(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -54,6 +62,12 @@ class ExactGuide:
         assert state.gradient is not None
         return state, state.potential, state.gradient
 
+    def follow(
+        self, metric: EuclideanMetric, start: PhasePoint, step_size: np.ndarray, n_steps: np.ndarray
+    ) -> tuple[PhasePoint, np.ndarray]:
+        """Follow leapfrog while energies are sane: each step is dear."""
+        return leapfrog(self.force, metric, start, step_size, n_steps)
+
     def force(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return exact potentials and gradients."""
         evaluation = self.evaluator.value_and_gradient(position)
@@ -77,51 +91,73 @@ class SurrogateGuide:
 
     What it returns is not trusted. Anything that is not finite gives the trajectory up, both ways; an exception or
     arrays of another shape are a `SurrogateError`.
+
+    Parameters
+    ----------
+    surrogate : Fitted
+    gradient : callable
+        Its gradient, as `fast_gradient` makes it.
+    evaluator : Evaluator
     """
 
     surrogate: Fitted
+    gradient: Gradient
     evaluator: Evaluator
 
     def begin(self, state: State) -> tuple[State, np.ndarray, np.ndarray]:
-        """Return the surrogate's answers, from the last step if it is the same surrogate as then."""
+        """Return the surrogate's gradients, from the last step if it is the same surrogate as then."""
         if state.known_force is None or state.known_force[0] is not self.surrogate:
-            state = replace(state, known_force=(self.surrogate, *self.force(state.position)))
+            with np.errstate(all="ignore"):
+                state = replace(state, known_force=(self.surrogate, self.slope(state.position)))
         assert state.known_force is not None
-        _, potential, gradient = state.known_force
-        return state, potential, gradient
+        return state, np.zeros(len(state.position)), state.known_force[1]
+
+    def follow(
+        self, metric: EuclideanMetric, start: PhasePoint, step_size: np.ndarray, n_steps: np.ndarray
+    ) -> tuple[PhasePoint, np.ndarray]:
+        """Follow leapfrog to the end: steps cost nothing."""
+        return glide(self.slope, metric, start, step_size, n_steps), n_steps
 
     def force(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the surrogate's potentials and gradients."""
-        try:
-            with np.errstate(all="ignore"):
-                potential, gradient = self.surrogate.potential_and_gradient(position)
-                potential, gradient = np.asarray(potential, dtype=float), np.asarray(gradient, dtype=float)
-        except UnderstudyError:
-            raise
-        except Exception as error:
-            raise SurrogateError(
-                f"the surrogate {type(self.surrogate).__name__} raised {type(error).__name__}: {error}; mend its "
-                "potential_and_gradient, or use another"
-            ) from error
-        if potential.shape != position.shape[:1] or gradient.shape != position.shape:
-            raise SurrogateError(
-                f"the surrogate {type(self.surrogate).__name__} must return potentials of shape {position.shape[:1]} "
-                f"and gradients of shape {position.shape}, got {potential.shape} and {gradient.shape}; mend its "
-                "potential_and_gradient, or use another"
-            )
-        return potential, gradient
+        """Return no potentials, for which there is no need on the way, and the surrogate's gradients."""
+        return np.zeros(len(position)), self.slope(position)
+
+    def slope(self, position: np.ndarray) -> np.ndarray:
+        """Return the surrogate's gradients."""
+        return self._ask(self.gradient, position, position.shape, "gradients")
 
     def finish(
         self, position: np.ndarray, potential: np.ndarray, gradient: np.ndarray, complete: np.ndarray
     ) -> tuple[State, np.ndarray]:
         """Pay one exact value for each proposal."""
-        exact = np.full(len(position), np.inf)
+        exact, discrepancy = np.full(len(position), np.inf), np.full(len(position), np.nan)
         if complete.any():
-            exact[complete] = self.evaluator.value(position[complete]).potential
-        found = State(position, exact, known_force=(self.surrogate, potential, gradient))
-        with np.errstate(invalid="ignore"):
-            return found, np.where(complete, exact - potential, np.nan)
+            arrived = position if complete.all() else position[complete]
+            exact[complete] = self.evaluator.value(arrived).potential
+            with np.errstate(all="ignore"):
+                surrogate = self._ask(self.surrogate.potential, arrived, arrived.shape[:1], "potentials")
+                discrepancy[complete] = exact[complete] - surrogate
+        return State(position, exact, known_force=(self.surrogate, gradient)), discrepancy
 
     def n_exact(self, n_taken: np.ndarray, complete: np.ndarray) -> np.ndarray:
         """Return one for each proposal that was made."""
         return complete.astype(int)
+
+    def _ask(
+        self, function: Callable[[np.ndarray], Any], position: np.ndarray, shape: tuple[int, ...], what: str
+    ) -> np.ndarray:
+        try:
+            found = np.asarray(function(position), dtype=float)
+        except UnderstudyError:
+            raise
+        except Exception as error:
+            raise SurrogateError(
+                f"the surrogate {type(self.surrogate).__name__} raised {type(error).__name__} when asked for {what}: "
+                f"{error}; mend it, or use another"
+            ) from error
+        if found.shape != shape:
+            raise SurrogateError(
+                f"the surrogate {type(self.surrogate).__name__} must return {what} of shape {shape}, "
+                f"got {found.shape}; mend it, or use another"
+            )
+        return found

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from understudy.dynamics import EuclideanMetric, PhasePoint, kinetic_energy, leapfrog
+from understudy.dynamics import EuclideanMetric, PhasePoint, kinetic_energy
 from understudy.errors import InputError
 from understudy.kernels.correction import metropolis
 from understudy.kernels.guides import ExactGuide, Guide
@@ -89,7 +89,7 @@ def euclidean_step(
     momentum = metric.momentum(streams.normals(state.position.shape[1]))
     state, potential, gradient = guide.begin(state)
     start = PhasePoint(state.position, momentum, potential, gradient, np.ones(len(momentum), dtype=bool))
-    end, n_taken = leapfrog(guide.force, metric, start, step_size, n_steps)
+    end, n_taken = guide.follow(metric, start, step_size, n_steps)
     proposal, discrepancy = guide.finish(end.position, end.potential, end.gradient, end.complete)
     energy = state.potential + kinetic_energy(metric, momentum)
     end_energy = np.where(end.complete, proposal.potential + kinetic_energy(metric, end.momentum), np.nan)

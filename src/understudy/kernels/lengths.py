@@ -41,6 +41,8 @@ class Lengths:
     trajectory_length: float | None = None
     jitter: float = 0.4
 
+    together = False  # whether all chains of a step have the same length
+
     def __post_init__(self) -> None:
         if self.step_size is not None:
             object.__setattr__(self, "step_size", _read_step_size(self.step_size))
@@ -71,7 +73,7 @@ class Lengths:
                 f"step_size must be one number, or one for each of the {streams.n_chains} chains, got {given.size}"
             )
         step_size = given if given.ndim else np.full(streams.n_chains, given)
-        uniforms = streams.uniforms()
+        uniforms = streams.common_uniforms() if self.together else streams.uniforms()
         if self.trajectory_length is not None:
             time = self.trajectory_length * (1.0 + self.jitter * (2.0 * uniforms - 1.0))
             wanted = np.ceil(time / step_size)

@@ -11,8 +11,8 @@ from understudy.dynamics import LocalMetric, RiemannianMetric
 from understudy.kernels.streams import AnyStreams
 from understudy.targets import Evaluation, Evaluator
 
-#: A force, and its potentials ``(chains,)`` and gradients ``(chains, dim)`` where the chains are.
-KnownForce = tuple[object, np.ndarray, np.ndarray]
+#: A stand-in, and its gradients ``(chains, dim)`` where the chains are.
+KnownForce = tuple[object, np.ndarray]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +49,7 @@ def _joined(accepted: np.ndarray, old: KnownForce | None, new: KnownForce | None
     """Take the new rows where accepted, if both are of one force."""
     if old is None or new is None or old[0] is not new[0]:
         return None
-    return new[0], np.where(accepted, new[1], old[1]), np.where(accepted[:, None], new[2], old[2])
+    return new[0], np.where(accepted[:, None], new[1], old[1])
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,6 +26,10 @@ class AnyStreams(Protocol):
         """Uniform numbers on [0, 1), ``(chains,)``."""
         ...
 
+    def common_uniforms(self) -> np.ndarray:
+        """Uniform numbers that chains may have in common, ``(chains,)``."""
+        ...
+
 
 class Streams:
     """One generator for each chain.
@@ -55,9 +59,7 @@ class Streams:
     def __init__(self, seed: int | None, n_chains: int) -> None:
         sequence = np.random.SeedSequence(seed)
         self.generators = [np.random.default_rng(child) for child in sequence.spawn(n_chains)]
-        self.shared = np.random.default_rng(
-            np.random.SeedSequence(sequence.entropy, spawn_key=(SHARED,))
-        )
+        self.shared = np.random.default_rng(np.random.SeedSequence(sequence.entropy, spawn_key=(SHARED,)))
         self.n_chains = n_chains
 
     def normals(self, dim: int) -> np.ndarray:
@@ -67,6 +69,10 @@ class Streams:
     def uniforms(self) -> np.ndarray:
         """Uniform numbers on [0, 1), ``(chains,)``."""
         return np.array([generator.random() for generator in self.generators])
+
+    def common_uniforms(self) -> np.ndarray:
+        """One uniform number for all chains, whatever their number."""
+        return np.full(self.n_chains, self.shared.random())
 
 
 class SharedStream:
@@ -96,3 +102,5 @@ class SharedStream:
     def uniforms(self) -> np.ndarray:
         """Uniform numbers on [0, 1), ``(chains,)``."""
         return self.rng.random(self.n_chains)
+
+    common_uniforms = uniforms

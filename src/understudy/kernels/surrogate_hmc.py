@@ -19,6 +19,7 @@ from understudy.kernels.rmhmc import riemannian_step
 from understudy.kernels.state import Info, State
 from understudy.kernels.streams import AnyStreams
 from understudy.surrogates import Fitted
+from understudy.surrogates.fast import fast_gradient
 from understudy.targets import Evaluator
 
 
@@ -58,10 +59,12 @@ class SurrogateHMC(Lengths):
     metric: EuclideanMetric = field(default_factory=UnitMetric)
 
     is_exact = True
+    together = True  # one length for all chains of a step, so that each step serves all of them
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _require_fitted(type(self).__name__, self.surrogate)
+        surrogate = _require_fitted(type(self).__name__, self.surrogate)
+        object.__setattr__(self, "_gradient", fast_gradient(surrogate))
         if not isinstance(self.metric, EuclideanMetric) or isinstance(self.metric, type):
             raise InputError(
                 f"metric must be a metric object such as UnitMetric(), got {self.metric!r}; "
@@ -70,8 +73,7 @@ class SurrogateHMC(Lengths):
 
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
         """Move every chain by one surrogate trajectory and one exact value."""
-        assert self.surrogate is not None
-        return euclidean_step(self, self.metric, SurrogateGuide(self.surrogate, evaluator), streams, state)
+        return euclidean_step(self, self.metric, _guide(self, evaluator), streams, state)
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,10 +117,12 @@ class SurrogateRMHMC(Lengths):
     solver: ImplicitSolver = field(default_factory=ImplicitSolver)
 
     is_exact = True
+    together = True  # one length for all chains of a step, so that each step serves all of them
 
     def __post_init__(self) -> None:
         super().__post_init__()
         surrogate = _require_fitted(type(self).__name__, self.surrogate)
+        object.__setattr__(self, "_gradient", fast_gradient(surrogate))
         if self.metric is None:
             object.__setattr__(self, "metric", HessianMetric(surrogate))
         elif not isinstance(self.metric, RiemannianMetric) or isinstance(self.metric, type):
@@ -128,9 +132,13 @@ class SurrogateRMHMC(Lengths):
 
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
         """Move every chain by one surrogate trajectory and one exact value."""
-        assert self.surrogate is not None and self.metric is not None
-        guide = SurrogateGuide(self.surrogate, evaluator)
-        return riemannian_step(self, self.metric, self.solver, guide, streams, state)
+        assert self.metric is not None
+        return riemannian_step(self, self.metric, self.solver, _guide(self, evaluator), streams, state)
+
+
+def _guide(kernel: SurrogateHMC | SurrogateRMHMC, evaluator: Evaluator) -> SurrogateGuide:
+    assert kernel.surrogate is not None
+    return SurrogateGuide(kernel.surrogate, kernel._gradient, evaluator)  # type: ignore[union-attr]
 
 
 def _require_fitted(kernel: str, surrogate: object) -> Fitted:

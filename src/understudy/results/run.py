@@ -106,8 +106,6 @@ class Run:
         Of this library and of those that it stands on.
     complete : bool
         False if the run was interrupted: the draws are fewer than asked for.
-    exact : bool
-        Whether all kept draws come from one frozen kernel that leaves the posterior invariant.
     n_adaptive : int
         How many kept draws of each chain, the first ones, were made while the kernel was still learning.
     kernel : object
@@ -132,7 +130,6 @@ class Run:
     seed: int | None = None
     versions: dict[str, str] = field(default_factory=dict)
     complete: bool = True
-    exact: bool = True
     n_adaptive: int = 0
     kernel: Any = None
 
@@ -145,6 +142,11 @@ class Run:
     def draws(self) -> np.ndarray:
         """The kept draws ``(chains, draws, dim)`` in the user's own coordinates."""
         return self.posterior.draws
+
+    @property
+    def exact(self) -> bool:
+        """Whether all kept draws come from one frozen kernel that leaves the posterior invariant."""
+        return self.n_adaptive == 0
 
     @property
     def exact_draws(self) -> np.ndarray:

@@ -114,7 +114,6 @@ def sample(
         seed=seed,
         versions=versions(),
         complete=recorder.is_full,
-        exact=n_adaptive == 0,
         n_adaptive=n_adaptive,
         kernel=last_kernel,
     )
