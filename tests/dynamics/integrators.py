@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from understudy.dynamics import RiemannianPoint, batched_cholesky, riemannian_momentum
+from understudy.dynamics import RiemannianPoint, batched_cholesky, evaluate_metric, riemannian_momentum
 from understudy.dynamics.metrics import times_rows
 
 Phase = tuple[np.ndarray, np.ndarray]
@@ -161,11 +161,11 @@ class Case:
     def start(self, rng, n):
         position = self.centre + self.scale * rng.normal(size=(n, len(self.centre)))
         normals = rng.normal(size=position.shape)
-        return self.start_at(position, riemannian_momentum(self.metric.at(position), normals))
+        return self.start_at(position, riemannian_momentum(evaluate_metric(self.metric, position), normals))
 
     def start_at(self, position, momentum):
         everyone = np.ones(len(position), dtype=bool)
-        local = self.metric.at(position)
+        local = evaluate_metric(self.metric, position)
         return RiemannianPoint(position, momentum, *self.force(position), local, everyone, ~everyone)
 
 

@@ -76,7 +76,7 @@ def test_update_leaves_the_old_one_alone_and_learns(recipe):
 
 @pytest.mark.parametrize("recipe", RECIPES[:2], ids=repr)
 def test_update_after_training_by_gram_matrices(recipe, monkeypatch):
-    """Where rows were too many to stack, the first factor comes from their Gram matrix."""
+    """Where rows were too many to stack, the first factor comes from their Gram matrix, at half the digits."""
     first, second = evaluations(10, 200, "all"), evaluations(11, 40, "all")
     monkeypatch.setattr("understudy.surrogates.elm.MAX_STACKED", 0)
     start = recipe.fit(first, np.random.default_rng(0))
@@ -85,7 +85,7 @@ def test_update_after_training_by_gram_matrices(recipe, monkeypatch):
     weights, base = refitted(start, first.join(second))
     unseen = np.random.default_rng(12).standard_normal((200, DIM))
     expected = start.expansion.with_weights(weights[:-1], base + weights[-1]).potential(unseen)
-    assert np.abs(fitted.potential(unseen) - expected).max() < 1e-6 * expected.std()
+    assert np.abs(fitted.potential(unseen) - expected).max() < 1e-5 * expected.std()
 
 
 @pytest.mark.parametrize("recipe", [*RECIPES[:2], QuadraticNetwork(), QuadraticNetwork(10)], ids=repr)

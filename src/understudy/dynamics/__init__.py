@@ -4,7 +4,9 @@ Nothing here knows of targets: a *force* is any function of positions that retur
 """
 
 from understudy.dynamics.generalized_leapfrog import (
+    InvertedMetric,
     RiemannianPoint,
+    evaluate_metric,
     generalized_leapfrog,
     riemannian_energy,
     riemannian_momentum,
@@ -33,6 +35,7 @@ __all__ = [
     "Gradient",
     "HessianMetric",
     "ImplicitSolver",
+    "InvertedMetric",
     "LocalMetric",
     "PhasePoint",
     "ProductMetric",
@@ -41,6 +44,7 @@ __all__ = [
     "UnitMetric",
     "batched_cholesky",
     "check_metric",
+    "evaluate_metric",
     "generalized_leapfrog",
     "glide",
     "kinetic_energy",

@@ -45,11 +45,11 @@ class RiemannianPoint:
     momentum: np.ndarray
     potential: np.ndarray
     gradient: np.ndarray
-    local: LocalMetric
+    local: InvertedMetric
     complete: np.ndarray
     unsolved: np.ndarray
 
-    def take(self, rows: np.ndarray, local: LocalMetric) -> RiemannianPoint:
+    def take(self, rows: np.ndarray, local: InvertedMetric) -> RiemannianPoint:
         """Return some of the chains; `local` is the metric where they are."""
         return RiemannianPoint(local=local, **{name: getattr(self, name)[rows] for name in _ARRAYS})
 
@@ -64,26 +64,48 @@ class RiemannianPoint:
 _ARRAYS = ("position", "momentum", "potential", "gradient", "complete", "unsolved")
 
 
-def velocity(local: LocalMetric, momentum: np.ndarray, rows: Rows = EVERY) -> np.ndarray:
-    """Return :math:`G^{-1} p` of these rows of the metric; NaN where it is not positive definite."""
-    matrix, cholesky = local.matrix[rows], local.cholesky[rows]
+@dataclass(frozen=True, eq=False)
+class InvertedMetric:
+    """A local metric that is inverted once, since dozens of velocities are asked of each."""
+
+    local: LocalMetric
+    inverse: np.ndarray  # (n, dim, dim); NaN where the metric is not positive definite
+
+    @property
+    def matrix(self) -> np.ndarray:
+        """The metric."""
+        return self.local.matrix
+
+    @property
+    def cholesky(self) -> np.ndarray:
+        """Its lower Cholesky factor."""
+        return self.local.cholesky
+
+    def quadratic_contraction(self, velocity: np.ndarray) -> np.ndarray:
+        """Return :math:`\\nu`."""
+        return self.local.quadratic_contraction(velocity)
+
+    def trace_contraction(self) -> np.ndarray:
+        """Return :math:`\\tau`."""
+        return self.local.trace_contraction()
+
+
+def evaluate_metric(metric: RiemannianMetric, position: np.ndarray) -> InvertedMetric:
+    """Evaluate a metric at positions, and invert it there."""
+    local = metric.at(position)
+    cholesky = local.cholesky
     pivots = np.diagonal(cholesky, axis1=1, axis2=2)
     usable = np.isfinite(cholesky).all(axis=(1, 2)) & (pivots > 0).all(axis=1)
-    if not usable.all():
-        found = np.full_like(momentum, np.nan)
-        found[usable] = _solve(matrix[usable], momentum[usable])
-        return found
-    return _solve(matrix, momentum)
+    inverse = np.full(cholesky.shape, np.nan)
+    with np.errstate(over="ignore", invalid="ignore"):
+        factor = np.linalg.inv(cholesky if usable.all() else cholesky[usable])
+        inverse[usable] = np.matmul(np.swapaxes(factor, 1, 2), factor)
+    return InvertedMetric(local, inverse)
 
 
-def _solve(matrix: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Solve one system a row; NaN where the matrix is singular in floating point."""
-    try:
-        return np.asarray(np.linalg.solve(matrix, rows[:, :, None])[:, :, 0])
-    except np.linalg.LinAlgError:
-        if len(rows) == 1:
-            return np.full_like(rows, np.nan)
-        return np.concatenate([_solve(matrix[i : i + 1], rows[i : i + 1]) for i in range(len(rows))])
+def velocity(local: InvertedMetric, momentum: np.ndarray, rows: Rows = EVERY) -> np.ndarray:
+    """Return :math:`G^{-1} p` of these rows of the metric; NaN where it is not positive definite."""
+    return times_rows(local.inverse[rows], momentum)
 
 
 def riemannian_energy(point: RiemannianPoint) -> np.ndarray:
@@ -94,7 +116,7 @@ def riemannian_energy(point: RiemannianPoint) -> np.ndarray:
         return np.asarray(point.potential + 0.5 * log_det + kinetic)
 
 
-def riemannian_momentum(local: LocalMetric, normals: np.ndarray) -> np.ndarray:
+def riemannian_momentum(local: InvertedMetric, normals: np.ndarray) -> np.ndarray:
     """Turn standard normals into momenta of covariance G(q); not finite where there is no metric."""
     with np.errstate(over="ignore", invalid="ignore"):
         return times_rows(local.cholesky, normals)
@@ -125,7 +147,7 @@ def generalized_leapfrog(
             if not moving.size:
                 break
             if moving.size < rows.size:
-                rows, local = moving, metric.at(end.position[moving])
+                rows, local = moving, evaluate_metric(metric, end.position[moving])
                 n_metrics[rows] += 1
             point, slope[rows], evaluated, n_calls = _step(
                 force, metric, end.take(rows, local), slope[rows], step_size[rows], solver
@@ -134,7 +156,7 @@ def generalized_leapfrog(
             n_taken[rows] += evaluated
             n_metrics[rows] += n_calls
         if rows.size < n:
-            local = metric.at(end.position)
+            local = evaluate_metric(metric, end.position)
             n_metrics += 1
     return replace(end, local=local), n_taken, n_metrics
 
@@ -155,7 +177,7 @@ def _step(
     everyone = np.ones(len(half_step), dtype=bool)
     half, solved = _solve_momentum(start.local, start.momentum, half_step, slope, everyone, solver)
     position, n_metrics, solved = _solve_position(metric, start, half, half_step, solved, solver)
-    local = metric.at(position)
+    local = evaluate_metric(metric, position)
     potential, gradient = start.potential.copy(), start.gradient.copy()
     if solved.any():
         potential[solved], gradient[solved] = force(position[solved])
@@ -187,7 +209,7 @@ def _returns(
 
 
 def _solve_momentum(
-    local: LocalMetric,
+    local: InvertedMetric,
     momentum: np.ndarray,
     half_step: np.ndarray,
     slope: np.ndarray,
@@ -228,7 +250,7 @@ def _solve_position(
 
     def by_metric(candidate: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         n_calls[rows] += 1
-        there = velocity(metric.at(candidate), half[rows])
+        there = velocity(evaluate_metric(metric, candidate), half[rows])
         proposal = start.position[rows] + half_step[rows] * (here[rows] + there)
         return proposal, _white_vector(start.local, proposal - candidate, rows)
 
@@ -244,11 +266,11 @@ def _solve_position(
     return solution, n_calls, solved
 
 
-def _white_vector(local: LocalMetric, delta: np.ndarray, rows: Rows = EVERY) -> np.ndarray:
+def _white_vector(local: InvertedMetric, delta: np.ndarray, rows: Rows = EVERY) -> np.ndarray:
     """Displacements of the position, in standard deviations."""
     return times_rows(np.swapaxes(local.cholesky[rows], 1, 2), delta)
 
 
-def _white_covector(local: LocalMetric, delta: np.ndarray, rows: Rows = EVERY) -> np.ndarray:
+def _white_covector(local: InvertedMetric, delta: np.ndarray, rows: Rows = EVERY) -> np.ndarray:
     """Differences of momentum, in standard deviations."""
     return _white_vector(local, velocity(local, delta, rows), rows)

@@ -9,10 +9,11 @@ With :math:`H(q)` the Hessian of a smooth potential:
   :math:`g(\lambda) = \lambda \coth(\lambda / f)`, which is about :math:`|\lambda|`, and at least f.
 
 The dynamics need two contractions of :math:`\partial_i G`. Each is one of :math:`\partial_i H`,
-:math:`\mathrm{tr}(A\, \partial_i H)`, with a matrix that is cheap to form, so third derivatives are never built:
+:math:`\mathrm{tr}(A\, \partial_i H)`, with a matrix that is cheap to form, so third derivatives are never built.
+For :math:`\nu_i = v^T \partial_i G\, v` and :math:`\tau_i = \mathrm{tr}(G^{-1} \partial_i G)`:
 
 =========  =======================================================  =========================================
-form       A in :math:`\nu_i = v^T \partial_i G\, v`                 A in :math:`\tau_i = \mathrm{tr}(G^{-1} \partial_i G)`
+form       A for :math:`\nu`                                          A for :math:`\tau`
 =========  =======================================================  =========================================
 full       :math:`v v^T`                                             :math:`H^{-1}`
 diagonal   :math:`\mathrm{diag}(v_i^2\, g'(H_{ii}))`                 :math:`\mathrm{diag}(g'(H_{ii}) / g(H_{ii}))`
@@ -99,6 +100,13 @@ class HessianMetric:
                 "'softabs' suits any potential"
             )
         require_positive(self.floor, "floor", ())
+
+    def product(self, position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+        """Return the metric times each row of `velocity`, without forming it where the potential knows how."""
+        with np.errstate(all="ignore"):
+            if self.form == "full" and hasattr(self.potential, "hessian_product"):
+                return np.asarray(self.potential.hessian_product(position, velocity))
+            return np.asarray(np.einsum("nij,nj->ni", self.at(position).matrix, velocity))
 
     def at(self, position: np.ndarray) -> LocalMetric:
         """Evaluate the metric at positions ``(n, dim)``."""

@@ -58,7 +58,9 @@ class ExactGuide:
     evaluator: Evaluator
 
     def begin(self, state: State) -> tuple[State, np.ndarray, np.ndarray]:
-        """Return what the state knows."""
+        """Return what the state knows; its gradient is paid for if a surrogate brought it here without."""
+        if state.gradient is None:
+            state = replace(state, gradient=self.force(state.position)[1])
         assert state.gradient is not None
         return state, state.potential, state.gradient
 

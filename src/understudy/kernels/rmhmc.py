@@ -10,6 +10,7 @@ from understudy.dynamics import (
     ImplicitSolver,
     RiemannianMetric,
     RiemannianPoint,
+    evaluate_metric,
     generalized_leapfrog,
     riemannian_energy,
     riemannian_momentum,
@@ -109,7 +110,7 @@ def riemannian_step(
     """Draw momenta, follow the guide by generalised leapfrog, and decide on the exact energy."""
     step_size, n_steps = lengths.draw(streams)
     known = state.known_metric is not None and state.known_metric[0] is metric
-    local = state.known_metric[1] if known else metric.at(state.position)  # type: ignore[index]
+    local = state.known_metric[1] if known else evaluate_metric(metric, state.position)  # type: ignore[index]
     momentum = riemannian_momentum(local, streams.normals(state.position.shape[1]))
     usable = np.isfinite(momentum).all(axis=1)
     state, potential, gradient = guide.begin(state)

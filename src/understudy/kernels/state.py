@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from understudy.dynamics import LocalMetric, RiemannianMetric
+from understudy.dynamics import InvertedMetric, RiemannianMetric
 from understudy.kernels.streams import AnyStreams
 from understudy.targets import Evaluation, Evaluator
 
@@ -25,7 +25,7 @@ class State:
     position: np.ndarray  # (chains, dim)
     potential: np.ndarray  # (chains,)
     gradient: np.ndarray | None = None  # (chains, dim), for kernels that use exact gradients
-    known_metric: tuple[RiemannianMetric, LocalMetric] | None = None
+    known_metric: tuple[RiemannianMetric, InvertedMetric] | None = None
     known_force: KnownForce | None = None
 
     @classmethod

@@ -131,6 +131,15 @@ class Expansion:
         white = self.whitening.to_white(position)
         return self.whitening.hessian_from_white(self.basis.hessian(white, self.weights))
 
+    def hessian_product(self, position: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        """Return Hessians times vectors ``(n, dim)``, without forming them where the basis knows how."""
+        white, vector = self.whitening.to_white(position), self.whitening.vector_to_white(vector)
+        if hasattr(self.basis, "hessian_product"):
+            product = self.basis.hessian_product(white, self.weights, vector)
+        else:
+            product = np.einsum("nij,nj->ni", self.basis.hessian(white, self.weights), vector)
+        return self.whitening.gradient_from_white(product)
+
     def quadratic_contraction(self, position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
         """Return the third derivative applied twice to `velocity`."""
         white, velocity = self.whitening.to_white(position), self.whitening.vector_to_white(velocity)
@@ -180,6 +189,10 @@ class FittedExpansion(ABC):
     def hessian(self, position: np.ndarray) -> np.ndarray:
         """Return Hessians."""
         return self.expansion.hessian(position)
+
+    def hessian_product(self, position: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        """Return Hessians times vectors ``(n, dim)``."""
+        return self.expansion.hessian_product(position, vector)
 
     def quadratic_contraction(self, position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
         """Return the third derivative applied twice to `velocity`."""

@@ -94,9 +94,14 @@ class SoftplusBasis:
         slope = sigmoid(self._projection(white))
         return outer_sums(weights * slope * (1.0 - slope), self.input_weights)
 
+    def hessian_product(self, white: np.ndarray, weights: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        """Return the Hessian times a vector ``(n, dim)``, at the cost of a gradient."""
+        slope = sigmoid(self._projection(white))
+        return (weights * slope * (1.0 - slope) * (vector @ self._columns)) @ self.input_weights
+
     def quadratic(self, white: np.ndarray, weights: np.ndarray, velocity: np.ndarray) -> np.ndarray:
         """Return the third derivative applied twice to `velocity`, ``(n, dim)``."""
-        return self._third(white, weights, (velocity @ self.input_weights.T) ** 2)
+        return self._third(white, weights, (velocity @ self._columns) ** 2)
 
     def trace(self, white: np.ndarray, weights: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """Return the third derivative contracted with the symmetric `matrix`, ``(n, dim)``."""
