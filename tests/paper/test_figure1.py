@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from understudy.paper import figure1
+from understudy.paper import Figure, figure1, save_table
 from understudy.paper.figure1 import GRID, SIZES
 
 pytestmark = pytest.mark.skipif(not os.environ.get("UNDERSTUDY_DATA"), reason="UNDERSTUDY_DATA is not set")
@@ -19,7 +19,7 @@ def found():
 
 
 def errors(found, size, name):
-    return next(row for row in found.errors if row["observations"] == size and row["surrogate"] == name)
+    return next(row for row in found.rows if row["observations"] == size and row["surrogate"] == name)
 
 
 def test_the_observations_are_nested(found):
@@ -37,8 +37,14 @@ def test_all_fit_inside_the_data_and_softplus_generalises_better_outside(found, 
 
 def test_table_and_picture_are_written(found, tmp_path):
     pytest.importorskip("matplotlib")
-    table, picture = found.save_table(tmp_path / "fig1.csv"), found.draw(tmp_path / "fig1.png")
+    assert isinstance(found, Figure)
+    table, picture = save_table(found.rows, tmp_path / "fig1.csv"), found.draw(tmp_path / "fig1.png")
     with table.open() as stream:
         assert len(list(csv.DictReader(stream))) == 12
     assert picture.stat().st_size > 10_000
     assert all(np.isfinite(curve).all() and curve.shape == GRID.shape for curve in found.curves.values())
+
+
+def test_the_caption_names_the_best_first(found):
+    best = min(("GP", "FITC", "RBF", "softplus"), key=lambda name: errors(found, 40, name)["average_outside"])
+    assert f"with N = 40 it is {best}" in found.caption

@@ -122,24 +122,41 @@ def draw(
 
 
 @main.command()
-@click.argument("what", type=click.Choice(["fig1"]))
-@click.option("--quick", is_flag=True, help="Fewer repeats.")
+@click.argument("what", type=click.Choice(["table1", *(f"fig{n}" for n in range(1, 9)), "agreement", "all"]))
+@click.option(
+    "--experiment",
+    type=click.Choice(["simulated", "bank", "a9a", "elliptic"]),
+    help="Only this posterior, where there are several.",
+)
+@click.option(
+    "--method",
+    type=click.Choice(["hmc", "rmhmc", "rns-hmc", "rns-rmhmc", "arns-hmc"]),
+    help="Only this sampler, and HMC, which it is compared with.",
+)
+@click.option("--quick/--full", default=True, show_default=True, help="Minutes, or the paper's size (hours).")
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("out"),
     show_default=True,
-    help="Where the table (CSV) and the picture (PNG) go.",
+    help="Where tables (CSV), pictures (PNG) and finished pieces of work go.",
 )
-def reproduce(what: str, quick: bool, folder: Path) -> None:
-    """Reproduce a figure of the paper: its numbers and its picture.
+@click.option("--fresh", is_flag=True, help="Compute everything again, whatever is there.")
+@click.option("--quiet", is_flag=True, help="No progress.")
+def reproduce(
+    what: str, experiment: str | None, method: str | None, quick: bool, folder: Path, fresh: bool, quiet: bool
+) -> None:
+    """Reproduce a table or figure of the paper, or all of them: the numbers and the picture.
 
-    The paper's data are downloaded when first used, unless the folder UNDERSTUDY_DATA has them.
+    What is called agreement is not in the paper: it checks that the surrogate methods draw from the same posterior
+    as exact HMC.
+
+    Ctrl-C stops it; the same command goes on where it was. The paper's data are downloaded when first used, unless
+    the folder UNDERSTUDY_DATA has them.
     """
-    from understudy.paper import figure1
+    from understudy.cli.reproduce import reproduce_all
+    from understudy.paper import registry
 
-    picture = folder / f"{what}.png"
-    output.check(None, picture)
-    found = figure1(repeats=10 if quick else 100)
-    output.show(output.figure1_table(found.errors))
-    click.echo(f"Saved {found.save_table(folder / f'{what}.csv')} and {found.draw(picture)}", err=True)
+    names = registry.NAMES if what == "all" else (what,)
+    only = {"experiment": experiment, "method": method}
+    reproduce_all(names, {k: v for k, v in only.items() if v is not None}, quick, folder, fresh, quiet)

@@ -40,18 +40,6 @@ def problem_table(entries: Iterable[Any]) -> Table:
     return table
 
 
-def figure1_table(errors: Iterable[dict[str, Any]]) -> Table:
-    """Tabulate the errors of figure 1."""
-    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
-    table.title = "root mean square error, inside the data and outside (up to 4)"
-    for heading in ("N", "surrogate", "average inside", "outside", "single inside", "outside"):
-        table.add_column(heading, justify="left" if heading == "surrogate" else "right")
-    for row in errors:
-        number, name, *figures = row.values()
-        table.add_row(str(number), str(name), *(f"{figure:.3f}" for figure in figures))
-    return table
-
-
 def check(file: Path | None, picture: Path | None) -> None:
     """Raise now, before anything is evaluated, if the results could not be written in the end."""
     if file is not None:
