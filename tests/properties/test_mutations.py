@@ -40,9 +40,7 @@ RIEMANNIAN = RMHMC(1.2, 2, metric=CURVATURE)
 def hmc(monkeypatch):
     """Return a function that replaces a name inside the module of HMC, or of what it follows."""
     guides, kernel = understudy.kernels.guides, understudy.kernels.hmc
-    return lambda name, value: monkeypatch.setattr(
-        kernel if hasattr(kernel, name) else guides, name, value
-    )
+    return lambda name, value: monkeypatch.setattr(kernel if hasattr(kernel, name) else guides, name, value)
 
 
 @pytest.fixture

@@ -152,5 +152,5 @@ def test_mistake_wrong_third_derivatives():
         def quadratic_contraction(self, position, velocity):
             return 0.0 * velocity
 
-    kernel = SurrogateRMHMC(0.9, 2, surrogate=Fair(), metric=HessianMetric(Crooked()), solver=QUICK)
-    assert largest_z(kernel, correlated_gumbel(), FEWER) > CAUGHT
+    kernel = SurrogateRMHMC(0.5, 2, surrogate=Fair(), metric=HessianMetric(Crooked()), solver=QUICK)
+    assert largest_z(kernel, correlated_gumbel(), FEWER, acceptance=ANY) > CAUGHT

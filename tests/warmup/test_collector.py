@@ -47,9 +47,7 @@ def test_what_is_held_is_spread_evenly_over_all_that_came(batch, most):
 def test_positions_without_mass_and_models_that_did_not_run_are_left_out():
     collector = Collector(10)
     x = np.arange(3.0)[:, None]
-    collector.add(
-        Evaluation(x, np.array([0.0, np.inf, 1.0]), None, np.array([[1.0], [np.nan], [np.nan]]))
-    )
+    collector.add(Evaluation(x, np.array([0.0, np.inf, 1.0]), None, np.array([[1.0], [np.nan], [np.nan]])))
     np.testing.assert_array_equal(collector.training().position, [[0.0]])
 
 

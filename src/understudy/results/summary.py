@@ -34,7 +34,8 @@ class Summary:
         One for each parameter: ``parameter, mean, sd, q5, q50, q95, mcse, ess_bulk, ess_tail, rhat``. What is
         unknown is NaN.
     cost : dict of str to dict
-        Of ``"warmup"``, ``"draws"`` and ``"total"``: counts, seconds, acceptance, divergences.
+        Of ``"warmup"``, ``"draws"`` and ``"total"``: counts, seconds, acceptance, divergences; with a surrogate the
+        standard deviation of its discrepancy from the exact potential at proposals, sd(D).
     efficiency : dict of str to float
         Effective draws per exact evaluation, warm-up included (worst parameter): ``"bulk"``, ``"tail"``.
     warnings : list of str
@@ -92,7 +93,9 @@ def summarise(run: Run, *, show_all: bool = False) -> Summary:
     shown = np.arange(dim) if show_all or dim <= MOST_SHOWN else found.worst_first()[:MOST_SHOWN]
     cost = {"warmup": _spent(run.warmup), "draws": _spent(run.posterior)}
     cost["total"] = {
-        key: cost["warmup"][key] + cost["draws"][key] for key in cost["draws"] if key != "acceptance"
+        key: cost["warmup"][key] + cost["draws"][key]
+        for key in cost["draws"]
+        if key not in ("acceptance", "discrepancy_sd")
     }
     return Summary(
         rows=_rows(run.parameter_names, found),
@@ -131,7 +134,16 @@ def _spent(record: Record) -> dict[str, float]:
         "n_divergences": int(np.sum(record.stats.get("diverging", 0))),
         "n_unsolved": int(np.sum(record.stats.get("unsolved", 0))),
         "acceptance": float(rate.mean()) if rate is not None and rate.size else np.nan,
+        "discrepancy_sd": _spread(record.stats.get("discrepancy")),
     }
+
+
+def _spread(discrepancy: np.ndarray | None) -> float:
+    """Return the standard deviation of what the surrogate is wrong by at proposals, NaN if there is none."""
+    if discrepancy is None:
+        return np.nan
+    finite = discrepancy[np.isfinite(discrepancy)]
+    return float(finite.std()) if finite.size else np.nan
 
 
 def _efficiency(found: Statistics, n_exact: int) -> dict[str, float]:

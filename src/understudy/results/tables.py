@@ -13,6 +13,7 @@ UNKNOWN = "-"
 MOST_DECIMALS = 6
 SHOWN_SETTINGS = {
     "method": "",
+    "surrogate": "",
     "step_size": "step size",
     "n_steps": "number of steps",
     "trajectory_length": "trajectory length",
@@ -77,9 +78,13 @@ def costs(cost: dict[str, dict[str, float]]) -> Table:
             table.add_row(label, *(f"{int(cost[phase][key]):,}" for phase in ("warmup", "draws", "total")))
     for label, key in seconds.items():
         table.add_row(label, *(_seconds(cost[phase][key]) for phase in ("warmup", "draws", "total")))
-    rates = [cost[phase]["acceptance"] for phase in ("warmup", "draws")]
-    if np.isfinite(rates).any():
-        table.add_row("acceptance", *(UNKNOWN if np.isnan(rate) else f"{rate:.2f}" for rate in rates), "")
+    for label, key, form in (
+        ("acceptance", "acceptance", ".2f"),
+        ("sd(D) of the surrogate", "discrepancy_sd", ".2g"),
+    ):
+        found = [cost[phase][key] for phase in ("warmup", "draws")]
+        if np.isfinite(found).any():
+            table.add_row(label, *(UNKNOWN if np.isnan(each) else f"{each:{form}}" for each in found), "")
     return table
 
 
@@ -134,6 +139,8 @@ def _seconds(value: float) -> str:
 
 
 def _setting(key: str, value: Any) -> str:
+    if key == "surrogate":
+        return str(value["name"] if isinstance(value, dict) else value)
     if isinstance(value, dict):  # a metric that was learnt, too large to show
         return f"learnt {key}"
     if isinstance(value, str):

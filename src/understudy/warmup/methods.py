@@ -99,7 +99,8 @@ class RNSHMC(Training):
     surrogate : Surrogate
         A recipe, such as ``SoftplusNetwork(1000)``.
     step_size, n_steps, trajectory_length, jitter, metric, target_acceptance
-        As for `HMC`, both for exploring and for draws; what is left out is learnt while exploring.
+        As for `HMC`, both for exploring and for draws; what is left out is learnt while exploring. A learnt step size
+        is made four times smaller for the draws: steps of a surrogate cost next to nothing.
     explore : HMC, optional
         Another way to explore. The draws then have its settings where none are given here.
     collect, skip, max_training
@@ -147,7 +148,7 @@ class RNSHMC(Training):
         """Return the kernel of the draws; what was not set is as it was found while exploring."""
         lengths = Lengths(self.step_size, self.n_steps, self.trajectory_length, self.jitter)
         if not lengths.is_set:
-            lengths = explored
+            lengths = explored if self.step_size is not None else _finer(explored)
         metric = self.metric if isinstance(self.metric, EuclideanMetric) else explored.metric
         return SurrogateHMC(
             lengths.step_size,
@@ -286,6 +287,16 @@ class RNSRMHMC(Training):
             metric=HessianMetric(surrogate, self.form, floor),
             solver=self.solver,
         )
+
+
+def _finer(explored: HMC) -> Lengths:
+    """Return the same trajectories in steps four times as small."""
+    step_size = np.asarray(explored.step_size) / 4.0
+    if explored.trajectory_length is not None:
+        return Lengths(step_size, None, explored.trajectory_length, explored.jitter)
+    assert explored.n_steps is not None
+    low, high = (1, explored.n_steps) if isinstance(explored.n_steps, int) else explored.n_steps
+    return Lengths(step_size, (4 * low, 4 * high), None, explored.jitter)
 
 
 SurrogateMethod = RNSHMC | RNSRMHMC
