@@ -70,3 +70,9 @@ def test_picture_and_table_are_written(found, tmp_path):
     assert found.draw(tmp_path / "fig8.png").stat().st_size > 30_000
     lines = save_table(found.rows, tmp_path / "fig8.csv").read_text().splitlines()
     assert len(lines) == 1 + len(found.rows)
+
+
+def test_a_run_that_ends_too_early_is_not_compared():
+    curve = [{"seconds": t, "error": 1.0} for t in (1.0, 2.0)]
+    found = compare_errors(curve, curve, learnt=3.0)
+    assert np.isnan(found["share_below_hmc"]) and found["to_seconds"] == 2.0

@@ -96,7 +96,7 @@ def test_mistake_surrogate_swapped_in_mid_trajectory(monkeypatch):
 
     def fickle(self, position):
         calls.append(None)
-        return (1.0 if len(calls) % 3 else 2.0) * self.gradient(position)
+        return (1.0 if len(calls) % 3 else 2.0) * self.fast.gradient(position)
 
     monkeypatch.setattr(SurrogateGuide, "slope", fickle)
     assert largest_z(SurrogateHMC(0.5, (3, 3), surrogate=Fair()), correlated_gumbel(), N) > CAUGHT

@@ -166,26 +166,23 @@ def glide(
             end.gradient[rows],
             step_size[rows, None],
         )
-        half_step = 0.5 * epsilon
+        half = p - 0.5 * epsilon * slope
         for step in range(1, max(ends, default=0) + 1):
-            half = p - half_step * slope
             q = q + epsilon * metric.velocity(half)
             if not math.isfinite(q.sum()):
                 finite = np.isfinite(q).all(axis=1)
                 end.complete[rows[~finite]] = False
-                rows, q, half = rows[finite], q[finite], half[finite]
-                epsilon, half_step = epsilon[finite], half_step[finite]
+                rows, q, half, epsilon = rows[finite], q[finite], half[finite], epsilon[finite]
             if not rows.size:
                 break
             slope = gradient(q)
-            p = half - half_step * slope
             if step in ends:
                 here = n_steps[rows] == step
                 done, on = rows[here], ~here
-                end.position[done], end.momentum[done], end.gradient[done] = q[here], p[here], slope[here]
-                rows, q, p, slope, epsilon, half_step = (
-                    each[on] for each in (rows, q, p, slope, epsilon, half_step)
-                )
+                end.position[done], end.gradient[done] = q[here], slope[here]
+                end.momentum[done] = half[here] - 0.5 * epsilon[here] * slope[here]
+                rows, q, half, slope, epsilon = (each[on] for each in (rows, q, half, slope, epsilon))
+            half = half - epsilon * slope  # the half kicks before and after the next drift are one
         end.complete[:] &= np.isfinite(end.momentum).all(axis=1) & np.isfinite(end.gradient).all(axis=1)
     return end
 

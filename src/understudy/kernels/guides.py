@@ -12,10 +12,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from understudy.dynamics import EuclideanMetric, Gradient, PhasePoint, glide, leapfrog
+from understudy.dynamics import EuclideanMetric, PhasePoint, glide, leapfrog
 from understudy.errors import SurrogateError, UnderstudyError
 from understudy.kernels.state import State
 from understudy.surrogates import Fitted
+from understudy.surrogates.fast import Fast
 from understudy.targets import Evaluator
 
 
@@ -97,13 +98,13 @@ class SurrogateGuide:
     Parameters
     ----------
     surrogate : Fitted
-    gradient : callable
-        Its gradient, as `fast_gradient` makes it.
+    fast : Fast
+        Its potential and gradient as bare functions.
     evaluator : Evaluator
     """
 
     surrogate: Fitted
-    gradient: Gradient
+    fast: Fast
     evaluator: Evaluator
 
     def begin(self, state: State) -> tuple[State, np.ndarray, np.ndarray]:
@@ -126,7 +127,7 @@ class SurrogateGuide:
 
     def slope(self, position: np.ndarray) -> np.ndarray:
         """Return the surrogate's gradients."""
-        return self._ask(self.gradient, position, position.shape, "gradients")
+        return self._ask(self.fast.gradient, position, position.shape, "gradients")
 
     def finish(
         self, position: np.ndarray, potential: np.ndarray, gradient: np.ndarray, complete: np.ndarray
@@ -137,7 +138,7 @@ class SurrogateGuide:
             arrived = position if complete.all() else position[complete]
             exact[complete] = self.evaluator.value(arrived).potential
             with np.errstate(all="ignore"):
-                surrogate = self._ask(self.surrogate.potential, arrived, arrived.shape[:1], "potentials")
+                surrogate = self._ask(self.fast.potential, arrived, arrived.shape[:1], "potentials")
                 discrepancy[complete] = exact[complete] - surrogate
         return State(position, exact, known_force=(self.surrogate, gradient)), discrepancy
 

@@ -19,7 +19,7 @@ from understudy.kernels.rmhmc import riemannian_step
 from understudy.kernels.state import Info, State
 from understudy.kernels.streams import AnyStreams
 from understudy.surrogates import Fitted
-from understudy.surrogates.fast import fast_gradient
+from understudy.surrogates.fast import fast
 from understudy.targets import Evaluator
 
 
@@ -64,7 +64,7 @@ class SurrogateHMC(Lengths):
     def __post_init__(self) -> None:
         super().__post_init__()
         surrogate = _require_fitted(type(self).__name__, self.surrogate)
-        object.__setattr__(self, "_gradient", fast_gradient(surrogate))
+        object.__setattr__(self, "_fast", fast(surrogate))
         if not isinstance(self.metric, EuclideanMetric) or isinstance(self.metric, type):
             raise InputError(
                 f"metric must be a metric object such as UnitMetric(), got {self.metric!r}; "
@@ -122,7 +122,7 @@ class SurrogateRMHMC(Lengths):
     def __post_init__(self) -> None:
         super().__post_init__()
         surrogate = _require_fitted(type(self).__name__, self.surrogate)
-        object.__setattr__(self, "_gradient", fast_gradient(surrogate))
+        object.__setattr__(self, "_fast", fast(surrogate))
         if self.metric is None:
             object.__setattr__(self, "metric", HessianMetric(surrogate))
         elif not isinstance(self.metric, RiemannianMetric) or isinstance(self.metric, type):
@@ -138,7 +138,7 @@ class SurrogateRMHMC(Lengths):
 
 def _guide(kernel: SurrogateHMC | SurrogateRMHMC, evaluator: Evaluator) -> SurrogateGuide:
     assert kernel.surrogate is not None
-    return SurrogateGuide(kernel.surrogate, kernel._gradient, evaluator)  # type: ignore[union-attr]
+    return SurrogateGuide(kernel.surrogate, kernel._fast, evaluator)  # type: ignore[union-attr]
 
 
 def _require_fitted(kernel: str, surrogate: object) -> Fitted:

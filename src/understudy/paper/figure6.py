@@ -87,7 +87,8 @@ class Figure6:
         return (
             "Logistic regression, simulated data: marginals of HMC and RNS-HMC\n"
             f"all {found.z.size} means within {found.worst_z:.1f} combined standard errors "
-            f"(p = {found.p_value:.2f}), standard deviations within {abs(found.worst_sd):.1%} and "
+            f"(p = {found.p_value:.2f})\n"
+            f"all standard deviations within {abs(found.worst_sd):.1%} and "
             f"{found.worst_sd_z:.1f} of their standard errors"
         )
 
@@ -138,7 +139,7 @@ def _density(panel: Any, method: str, draws: np.ndarray, limits: np.ndarray) -> 
 def _contours(panel: Any, method: str, pair: np.ndarray, limits: np.ndarray) -> None:
     """Draw lines that hold given shares of the draws, from a smoothed histogram."""
     density, x, y = np.histogram2d(pair[:, 0], pair[:, 1], bins=BINS, range=limits)
-    density = gaussian_filter(density, BINS / 16)
+    density = gaussian_filter(density, BINS / 16, mode="constant")
     ordered = np.sort(density.ravel())[::-1]
     inside = np.cumsum(ordered) / ordered.sum()
     levels = [ordered[np.searchsorted(inside, mass)] for mass in sorted(MASSES, reverse=True)]

@@ -75,7 +75,7 @@ class Figure7:
         """Draw one panel for each experiment. Needs the extra ``plots``."""
         names = list(dict.fromkeys(row["experiment"] for row in self.rows))
         columns = min(len(names), 2)
-        file, figure = open_picture(path, max(6.0 * columns, 10.0), 0.8 + 3.6 * -(-len(names) // columns))
+        file, figure = open_picture(path, max(6.0 * columns, 10.0), 1.4 + 3.6 * -(-len(names) // columns))
         panels = figure.subplots(-(-len(names) // columns), columns, squeeze=False, sharey=True).ravel()
         for panel, name in zip(panels, names, strict=True):
             self._draw_panel(panel, name)
@@ -108,8 +108,7 @@ class Figure7:
             style = {"color": colour, "marker": MARKERS[learner], "markersize": 3}
             panel.plot(x, [row["acceptance"] for row in mine], label=LEARNERS[learner], **style)
         panel.axhline(rows[0]["hmc"], color="black", linestyle="--", label="HMC")
-        panel.set(title=f"{get_experiment(name).title}, from {rows[0]['first_evaluations']} evaluations")
-        panel.set(xscale="log", ylim=(0.0, 1.0))
+        panel.set(title=get_experiment(name).title, xscale="log", ylim=(0.0, 1.0))
         plain_ticks(panel.xaxis)
 
 
@@ -156,7 +155,7 @@ def figure7(
         for learner in LEARNERS:
             mine = runs[each.name, learner]
             common = {"experiment": each.name, "learner": learner, "runs": plan.runs, "hmc": hmc}
-            common["first_evaluations"] = first = first_evaluations(mine[0]["mean"].shape[1])
+            common["first_evaluations"] = first = first_evaluations(mine[0]["mean"].shape[1], learner)
             common["explored"] = int(np.median([run["explored"] for run in mine]))
             windows = learning_curve(np.array([run["acceptance"] for run in mine]), first)
             rows += [common | row for row in windows]

@@ -1,7 +1,7 @@
 """The runs behind figures 7 and 8: HMC, RNS-HMC, and ARNS-HMC from a few evaluations on.
 
-ARNS-HMC begins with 8 exact evaluations for each parameter (200 for the bank data) and then pays one for each draw. It
-is run with four ways to learn:
+ARNS-HMC begins with 8 exact evaluations for each parameter (200 for the bank data), or 3 if it has their gradients,
+and then pays one for each draw. It is run with four ways to learn:
 
 * ``printed``: Algorithm 4 as printed. The network of s softplus units learns the values of accepted proposals, first of
   an exploration by HMC that is just long enough, then of its own draws.
@@ -10,7 +10,7 @@ is run with four ways to learn:
 * ``afresh``: so does this one, and whenever the evaluations have doubled it is made anew from all of them: nodes,
   coordinates and ridge that suited the first few do not suit many.
 * ``quadratic``: a quadratic learns from the gradients of the exploration too, which is so short that it costs about
-  those 8 evaluations for each parameter and no more, and then from every proposal.
+  those 3 evaluations for each parameter and no more, and then from every proposal.
 
 All begin at the same positions (`understudy.paper.experiments.start`), four chains in one batch, which share what is
 learnt. Times are wall times from there on, exploring and training included; they pass evenly while draws are made, so
@@ -34,12 +34,12 @@ from understudy.surrogates import Fitted, QuadraticNetwork, Surrogate, TrainingS
 from understudy.warmup import ARNSHMC, RNSHMC
 
 CHAINS = 4
-PER_PARAMETER = 8
+PER_PARAMETER, WITH_GRADIENTS = 8, 3
 LEARNERS = {
     "printed": "as printed: network, values of accepted proposals",
     "proposals": "network, values of all proposals",
     "afresh": "network, values of all proposals, made anew when they have doubled",
-    "quadratic": "quadratic, gradients of exploration and values of all proposals",
+    "quadratic": "quadratic, gradients of a shorter exploration and values of all proposals",
 }
 CHECKPOINTS = 120
 
@@ -103,7 +103,8 @@ class Afresh:
         return self.fitted.potential_and_gradient(position)
 
     def update(self, training: TrainingSet) -> Afresh:
-        """Return a stand-in that has learnt from further evaluations too."""
+        """Return a stand-in that has learnt from further evaluations too, by their values."""
+        training = TrainingSet(training.position, training.potential)
         everything = self.training.join(training)
         if len(everything) < 2 * self.n_fitted:
             return replace(self, fitted=self.fitted.update(training), training=everything)
@@ -149,9 +150,15 @@ class Begin:
         return found
 
 
-def first_evaluations(dim: int) -> int:
-    """Return how many exact evaluations ARNS-HMC begins with."""
-    return PER_PARAMETER * dim
+def first_evaluations(dim: int, learner: str) -> int:
+    """Return how many exact evaluations ARNS-HMC begins with.
+
+    Examples
+    --------
+    >>> first_evaluations(25, "printed"), first_evaluations(25, "quadratic")
+    (200, 75)
+    """
+    return dim * (WITH_GRADIENTS if learner == "quadratic" else PER_PARAMETER)
 
 
 def run_cell(
@@ -189,7 +196,12 @@ def run_cell(
         training = recipe.surrogate if isinstance(recipe, RNSHMC) else None
         return _numbers(run, training.seconds if isinstance(training, Begin) else 0.0)
 
-    settings = {"chains": CHAINS, "seed": seed, "first": PER_PARAMETER, **_lengths(method, plan)}
+    settings = {
+        "chains": CHAINS,
+        "seed": seed,
+        "first": first_evaluations(1, method),
+        **_lengths(method, plan),
+    }
     return cells.get(f"learning · {experiment.name} · {method} · run {seed + 1}", settings, compute)
 
 
@@ -219,7 +231,7 @@ def adaptive(experiment: Experiment, learner: str, freeze_after: int | None = No
         raise InputError(
             f"there is no method {learner!r} here; the known ones are hmc, rns-hmc, {', '.join(LEARNERS)}"
         )
-    first = first_evaluations(experiment.problem.target.dim)
+    first = first_evaluations(experiment.problem.target.dim, learner)
     collect = "accepted" if learner == "printed" else "all"
     found = experiment.method(
         "arns-hmc", collect=collect, skip=0, max_training=100 * first, freeze_after=freeze_after
