@@ -41,7 +41,14 @@ def reproduce_all(
     try:
         for name, maker in makers.items():
             chosen = {option: value for option, value in only.items() if option in _options(maker)}
-            _finish(name, maker(quick=quick, cells=cells, **chosen), folder)
+            try:
+                found = maker(quick=quick, cells=cells, **chosen)
+            except InputError as error:  # such as a sampler that this one does not know
+                if len(names) == 1:
+                    raise
+                click.echo(f"Left out {name}: {error}", err=True)
+                continue
+            _finish(name, found, folder)
     except KeyboardInterrupt:
         click.echo(
             f"What is finished is kept in {folder / 'cells'}; the same command goes on from there.", err=True

@@ -222,10 +222,10 @@ def _prepared(experiment: Experiment, method: str, plan: Plan) -> tuple[AnyMetho
         assert isinstance(found, RNSHMC)
         timed = replace(found, surrogate=Begin(found.surrogate, plan.explore * CHAINS))
         return timed, plan.explore, plan.exploit
-    return *adaptive(experiment, method), plan.adaptive
+    return *_adaptive(experiment, method), plan.adaptive
 
 
-def adaptive(experiment: Experiment, learner: str, freeze_after: int | None = None) -> tuple[ARNSHMC, int]:
+def _adaptive(experiment: Experiment, learner: str) -> tuple[ARNSHMC, int]:
     """Return ARNS-HMC with one of the ways to learn, and how many iterations it explores."""
     if learner not in LEARNERS:
         raise InputError(
@@ -233,9 +233,7 @@ def adaptive(experiment: Experiment, learner: str, freeze_after: int | None = No
         )
     first = first_evaluations(experiment.problem.target.dim, learner)
     collect = "accepted" if learner == "printed" else "all"
-    found = experiment.method(
-        "arns-hmc", collect=collect, skip=0, max_training=100 * first, freeze_after=freeze_after
-    )
+    found = experiment.method("arns-hmc", collect=collect, skip=0, max_training=100 * first)
     assert isinstance(found, ARNSHMC)
     _, n_steps = experiment.problem.settings["hmc"]
     if learner == "quadratic":  # a gradient for each step

@@ -2,8 +2,8 @@
 
 The reference of each experiment is a long run of the self-tuned ``HMC()``, the most efficient exact sampler here. What
 is held against it: RNS-HMC and RNS-RMHMC at the paper's settings, trained by the paper's rule on the burn-in of
-Table 1, and ARNS-HMC with the paper's network (``afresh`` in `understudy.paper.learning`), which learns during its
-first draws and is then frozen. Only draws of frozen kernels count.
+Table 1, and ARNS-HMC with the paper's network, which learns from a short exploration, gradients too, and from its
+first draws, and is then frozen. Only draws of frozen kernels count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from understudy.errors import InputError
 from understudy.kernels import HMC
 from understudy.paper.cells import Cells
 from understudy.paper.experiments import Experiment, finished, start
-from understudy.paper.learning import adaptive
 from understudy.paper.table1_cells import FULL, QUICK, hmc_cell
 from understudy.results import Run
 from understudy.run import sample
@@ -51,8 +50,8 @@ class Length:
     def of(cls, quick: bool) -> Length:
         """Return the standard lengths."""
         if quick:
-            return cls(500, {"hmc": 250, "rns-hmc": 1000, "rns-rmhmc": 250, "arns-hmc": 500}, 250)
-        return cls(5000, {"hmc": 1250, "rns-hmc": 5000, "rns-rmhmc": 5000, "arns-hmc": 5000}, 1000)
+            return cls(500, {"hmc": 250, "rns-hmc": 1000, "rns-rmhmc": 250, "arns-hmc": 500}, 100)
+        return cls(5000, {"hmc": 1250, "rns-hmc": 5000, "rns-rmhmc": 5000, "arns-hmc": 5000}, 250)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,8 +181,11 @@ def _trained(experiment: Experiment, method: str, kept: int, explored: dict[str,
 
 def _adaptive(experiment: Experiment, length: Length, position: np.ndarray) -> Run:
     """Run ARNS-HMC from a short exploration; it learns for a while and is then frozen."""
-    method, explore = adaptive(experiment, "afresh", freeze_after=length.learning)
-    return _sample(experiment, method, length.learning + length.kept["arns-hmc"], position, explore)
+    few = 8 * experiment.problem.target.dim
+    method = experiment.method(
+        "arns-hmc", collect="all", skip=0, max_training=few, freeze_after=length.learning
+    )
+    return _sample(experiment, method, length.learning + length.kept["arns-hmc"], position, length.learning)
 
 
 def _sample(experiment: Experiment, method: Any, kept: int, position: np.ndarray, tune: int = 0) -> Run:
