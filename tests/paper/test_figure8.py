@@ -8,7 +8,7 @@ from understudy.paper.figure import Figure, save_table
 from understudy.paper.figure8 import SHOWN, compare_errors, error_curve, figure8
 from understudy.paper.learning import Plan
 
-PACE = {"hmc": 1.0, "rns-hmc": 0.5, "afresh": 0.5, "quadratic": 0.1}
+PACE = {"hmc": 1.0, "rns-hmc": 0.5, "gradients": 0.5, "quadratic": 0.1}
 
 
 class Ready(Cells):

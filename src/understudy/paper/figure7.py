@@ -1,6 +1,6 @@
 """Figure 7: acceptance of ARNS-HMC while it learns, from few exact evaluations on.
 
-How it is run, and the four ways to learn, are told in `understudy.paper.learning`.
+How it is run, and the five ways to learn, are told in `understudy.paper.learning`.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ COLOURS = {
     "printed": OKABE_ITO["sky"],
     "proposals": OKABE_ITO["blue"],
     "afresh": OKABE_ITO["orange"],
+    "gradients": OKABE_ITO["green"],
     "quadratic": OKABE_ITO["vermillion"],
 }
-MARKERS = {"printed": "v", "proposals": "s", "afresh": "D", "quadratic": "o"}
+MARKERS = {"printed": "v", "proposals": "s", "afresh": "D", "gradients": "^", "quadratic": "o"}
 
 
 @dataclass(frozen=True, eq=False)

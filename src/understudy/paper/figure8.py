@@ -22,12 +22,12 @@ from understudy.paper.figure import METHOD_COLOURS, OKABE_ITO, open_picture
 from understudy.paper.learning import CHAINS, FULL, LEARNERS, QUICK, Plan, all_runs, first_evaluations
 from understudy.paper.moments import reference
 
-SHOWN = ("hmc", "rns-hmc", "afresh", "quadratic")
+SHOWN = ("hmc", "rns-hmc", "gradients", "quadratic")
 TITLES = METHOD_TITLES | {name: f"ARNS-HMC: {title}" for name, title in LEARNERS.items()}
 STYLES: dict[str, dict[str, Any]] = {
     "hmc": {"color": METHOD_COLOURS["hmc"]},
     "rns-hmc": {"color": METHOD_COLOURS["rns-hmc"], "linestyle": "--"},
-    "afresh": {"color": OKABE_ITO["orange"], "linestyle": "-."},
+    "gradients": {"color": OKABE_ITO["green"], "linestyle": "-."},
     "quadratic": {"color": METHOD_COLOURS["arns-hmc"], "linewidth": 2.2},
 }
 LEARNT = 3  # times the evaluations it began with: 600 for the bank data without gradients

@@ -1,7 +1,7 @@
 """The runs behind figures 7 and 8: HMC, RNS-HMC, and ARNS-HMC from a few evaluations on.
 
 ARNS-HMC begins with 8 exact evaluations for each parameter (200 for the bank data), or 3 if it has their gradients,
-and then pays one for each draw. It is run with four ways to learn:
+and then pays one for each draw. It is run with five ways to learn:
 
 * ``printed``: Algorithm 4 as printed. The network of s softplus units learns the values of accepted proposals, first of
   an exploration by HMC that is just long enough, then of its own draws.
@@ -9,6 +9,8 @@ and then pays one for each draw. It is run with four ways to learn:
   every proposal, accepted or not.
 * ``afresh``: so does this one, and whenever the evaluations have doubled it is made anew from all of them: nodes,
   coordinates and ridge that suited the first few do not suit many.
+* ``gradients``: the network learns the gradients of its exploration too, which so costs no more than those 8
+  evaluations for each parameter, and then the value of every proposal. This is what `ARNSHMC` does by default.
 * ``quadratic``: a quadratic learns from the gradients of the exploration too, which is so short that it costs about
   those 3 evaluations for each parameter and no more, and then from every proposal.
 
@@ -39,6 +41,7 @@ LEARNERS = {
     "printed": "as printed: network, values of accepted proposals",
     "proposals": "network, values of all proposals",
     "afresh": "network, values of all proposals, made anew when they have doubled",
+    "gradients": "network, gradients of the exploration and values of all proposals",
     "quadratic": "quadratic, gradients of a shorter exploration and values of all proposals",
 }
 CHECKPOINTS = 120
@@ -168,8 +171,8 @@ def run_cell(
 
     Parameters
     ----------
-    method : {"hmc", "rns-hmc", "printed", "proposals", "afresh", "quadratic"}
-        The last four are ARNS-HMC, see `LEARNERS`.
+    method : {"hmc", "rns-hmc", "printed", "proposals", "afresh", "gradients", "quadratic"}
+        The last five are ARNS-HMC, see `LEARNERS`.
 
     Returns
     -------
@@ -236,9 +239,10 @@ def _adaptive(experiment: Experiment, learner: str) -> tuple[ARNSHMC, int]:
     found = experiment.method("arns-hmc", collect=collect, skip=0, max_training=100 * first)
     assert isinstance(found, ARNSHMC)
     _, n_steps = experiment.problem.settings["hmc"]
-    if learner == "quadratic":  # a gradient for each step
+    if learner in ("gradients", "quadratic"):  # a gradient for each step
         explore = -(-2 * first // (CHAINS * (n_steps + 1)))
-        return replace(found, surrogate=Begin(QuadraticNetwork(), first, gradients=True)), explore
+        recipe = QuadraticNetwork() if learner == "quadratic" else found.surrogate
+        return replace(found, surrogate=Begin(recipe, first, gradients=True)), explore
     # About 0.7 are accepted, one value each; of all that is evaluated, two values of each trajectory are enough.
     explore = -(-16 * first // (10 * CHAINS)) if learner == "printed" else -(-first // (2 * CHAINS))
     return replace(found, surrogate=Begin(found.surrogate, first, afresh=learner == "afresh")), explore
