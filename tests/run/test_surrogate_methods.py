@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import understudy as us
-from understudy.errors import InputError, SurrogateError
+from understudy.errors import InputError, OutputError, SurrogateError
 from understudy.warmup.methods import vanishing
 
 DIM = 3
@@ -125,6 +125,15 @@ def test_training_sets_are_thinned(target, make):
     seen = []
     run(target, make(counting(seen), max_training=30))
     assert 15 <= len(seen[0]) <= 30
+
+
+def test_a_process_is_given_no_more_than_it_can_take():
+    """Of 20 parameters, and of more evaluations than would fit with their gradients."""
+    target = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=20)
+    method = us.RNSHMC(us.GaussianProcess(trend="quadratic"), 0.5, 5)
+    found = us.sample(target, 5, tune=80, chains=4, method=method, random_seed=1)
+    assert found.warmup.cost.n_gradients * 21 > 12_000
+    assert 100 < len(found.kernel.surrogate.posterior.rows.points) <= 250
 
 
 def test_the_same_seed_gives_the_same_draws(target):
@@ -321,3 +330,95 @@ def test_too_short_an_exploration_is_refused_before_anything_is_spent(target, tu
 def test_a_target_without_gradient_is_refused():
     with pytest.raises(InputError, match="RNSHMC needs the gradient"):
         us.sample(us.Target(lambda x: -0.5 * x @ x, dim=2), method=us.RNSHMC(us.SoftplusNetwork(5)))
+
+
+class TestWhatFreshEyesFound:
+    def test_heavy_tails_are_reached_by_default(self):
+        """A full Hessian would confine chains to where the potential is convex, |x| < 2; see the next test."""
+        found = us.sample(STUDENT, 1500, tune=200, chains=4, random_seed=3, method=_riemannian("softabs"))
+        assert np.abs(found.draws).max() > 3.0
+
+    def test_where_a_full_hessian_confines_chains_the_warning_says_so(self):
+        found = us.sample(STUDENT, 300, tune=200, chains=4, random_seed=3, method=_riemannian("full"))
+        assert np.abs(found.draws).max() < 2.1
+        assert any("softabs" in each for each in found.summary().warnings)
+
+    def test_a_surrogate_whose_derivatives_contradict_each_other_is_refused(self):
+        class Crooked:
+            def potential(self, q):
+                return (q**2 / 2 + q**4 / 4).sum(axis=1)
+
+            def potential_and_gradient(self, q):
+                return self.potential(q), q + q**3
+
+            def hessian(self, q):
+                return (1 + 3 * q**2)[:, :, None]
+
+            def quadratic_contraction(self, q, v):
+                return 0.0 * v
+
+            def trace_contraction(self, q, a):
+                return 6 * q * a[:, :, 0]
+
+        target = us.Target(lambda x: -(x @ x) / 2, dim=1)
+        kernel = us.SurrogateRMHMC(0.3, 3, surrogate=Crooked())
+        with pytest.raises(InputError, match="quadratic_contraction"):
+            us.sample(target, 10, tune=0, method=kernel, init=[1.0])
+
+    def test_values_that_differ_with_and_without_gradient_are_refused(self):
+        target = us.Target(
+            lambda x: -0.5 * x @ x - 20, value_and_gradient=lambda x: (-0.5 * x @ x, -x), dim=2
+        )
+        with pytest.raises(OutputError, match="same value"):
+            us.sample(target, 10, tune=30, method=us.RNSHMC(us.QuadraticNetwork(), 0.5, 5), random_seed=1)
+
+    def test_a_fit_that_fails_keeps_what_was_collected(self, target):
+        class Broken(us.QuadraticNetwork):
+            def fit(self, training, rng):
+                raise ValueError("my fit broke")
+
+        with pytest.raises(SurrogateError, match=r"Broken\.fit raised ValueError: my fit broke") as caught:
+            run(target, us.RNSHMC(Broken(), 0.25, 5))
+        assert len(caught.value.run.training) > 100 and caught.value.run.warmup.draws.shape[1] == 40
+
+    def test_the_training_set_is_kept(self, target):
+        found = run(target, us.RNSHMC(us.QuadraticNetwork(), 0.25, 5, max_training=50))
+        assert 25 <= len(found.training) <= 50
+
+    @pytest.mark.parametrize("make", [us.SurrogateHMC, us.SurrogateRMHMC])
+    def test_kernels_without_lengths_are_refused_before_anything_is_spent(self, target, make):
+        found = run(target, us.RNSHMC(us.QuadraticNetwork(), 0.25, 5))
+        with pytest.raises(InputError, match="step_size and n_steps"):
+            us.sample(target, 10, tune=0, method=make(surrogate=found.kernel.surrogate))
+
+    @pytest.mark.parametrize("make", [us.ARNSHMC, us.RNSRMHMC])
+    def test_a_fitted_surrogate_that_lacks_a_method_is_named(self, target, make):
+        class Poor:
+            def __init__(self, inner):
+                self.potential, self.potential_and_gradient = inner.potential, inner.potential_and_gradient
+
+        class Recipe(us.QuadraticNetwork):
+            def fit(self, training, rng):
+                return Poor(super().fit(training, rng))
+
+        with pytest.raises(InputError, match=r"update|hessian"):
+            run(target, make(Recipe(), 0.25, 5, explore=us.HMC(0.25, 5)))
+
+    def test_other_mistakes_have_a_sentence(self):
+        with pytest.raises(InputError, match="ForwardTarget"):
+            us.OutputSurrogate.of(us.Target(lambda x: 0.0, dim=1))
+        with pytest.raises(InputError, match="at least two different positions"):
+            us.SoftplusNetwork(3).fit(us.TrainingSet(np.empty((0, 2)), []), np.random.default_rng(0))
+        with pytest.raises(InputError, match="TrainingSet"):
+            us.SoftplusNetwork(3).fit(np.ones((3, 2)), np.random.default_rng(0))
+
+
+def _log_density(x):
+    return -2.5 * np.log1p(x**2 / 4.0).sum(axis=-1)
+
+
+STUDENT = us.Target(_log_density, lambda x: -5.0 * x / (4.0 + x**2), dim=1, vectorized=True)
+
+
+def _riemannian(form):
+    return us.RNSRMHMC(us.QuadraticNetwork(40), step_size=0.2, n_steps=8, form=form)

@@ -18,6 +18,7 @@ from understudy.errors import InputError
 from understudy.paper import registry
 from understudy.paper.cells import Cells
 from understudy.paper.figure import save_table
+from understudy.results.datatree import require_writable
 
 MOST_ROWS = 40
 
@@ -32,6 +33,7 @@ def reproduce_all(
     """
     makers = {name: registry.get(name).load() for name in names}
     for name in names:
+        require_writable(folder / f"{name}.csv")
         if name != "table1":  # which has no picture
             output.check(None, folder / f"{name}.png")
         unknown = [f"--{option}" for option in only if option not in _options(makers[name])]

@@ -92,7 +92,7 @@ class HessianMetric:
         if missing or isinstance(self.potential, type):
             raise InputError(
                 f"HessianMetric needs a potential with methods hessian, quadratic_contraction and trace_contraction, "
-                f"got {type(self.potential).__name__}; give a trained surrogate"
+                f"got {getattr(self.potential, '__name__', type(self.potential).__name__)}; give a trained surrogate"
             )
         if self.form not in get_args(Form):
             raise InputError(

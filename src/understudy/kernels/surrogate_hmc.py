@@ -30,14 +30,18 @@ class SurrogateHMC(Lengths):
     Invariant because: momenta are drawn from :math:`N(0, M)`, independent of the position; leapfrog preserves
     volume and is reversible for *any* force that is a function of the position alone, and the surrogate never
     changes; lengths are drawn independently of the state; trajectories are given up symmetrically; and `metropolis`
-    accepts on :math:`H = U + K` with the *exact* potential. So a poor surrogate costs acceptance, never exactness.
+    accepts on :math:`H = U + K` with the *exact* potential. So a poor surrogate costs acceptance, not invariance.
+
+    To reach all of the posterior, the surrogate must be finite wherever there is mass: trajectories that meet something
+    else are given up, both ways, and what is there is never visited.
 
     Parameters
     ----------
     step_size, n_steps, trajectory_length, jitter
         As for `HMC`.
     surrogate : Fitted
-        A trained stand-in.
+        A trained stand-in, of positions without bounds: for a target with ``bounds=``, train it on positions and
+        potentials as an `Evaluator` gives them, which include the Jacobian.
     metric : EuclideanMetric
         Distribution of momenta.
 
@@ -83,8 +87,11 @@ class SurrogateRMHMC(Lengths):
     Invariant because: the same metric :math:`G`, a function of the position alone, gives the momenta
     :math:`p \sim N(0, G(q))`, the dynamics and the energy :math:`U + \frac12 \log\det G + \frac12 p^T G^{-1} p`;
     with the surrogate's force the generalised leapfrog still preserves volume and is reversible wherever its equations
-    are solved and the way back returns, and is rejected elsewhere; and `metropolis` accepts on that energy with
-    the *exact* :math:`U`.
+    are solved and the way back returns (to the solver's tolerances), and is rejected elsewhere; and `metropolis`
+    accepts on that energy with the *exact* :math:`U`.
+
+    To reach all of the posterior, the metric must be positive definite wherever there is mass: no trajectory enters
+    or leaves a region where it is not, and what is there is never visited.
 
     Parameters
     ----------
@@ -125,7 +132,11 @@ class SurrogateRMHMC(Lengths):
         object.__setattr__(self, "_fast", fast(surrogate))
         if self.metric is None:
             object.__setattr__(self, "metric", HessianMetric(surrogate))
-        elif not isinstance(self.metric, RiemannianMetric) or isinstance(self.metric, type):
+        if not isinstance(self.solver, ImplicitSolver):
+            raise InputError(
+                f"solver must be an ImplicitSolver, got {self.solver!r}; leave it out, or make one"
+            )
+        if not isinstance(self.metric, RiemannianMetric) or isinstance(self.metric, type):
             raise InputError(
                 f"metric must have a method at(position), got {self.metric!r}; leave it out for the surrogate's Hessian"
             )
@@ -142,10 +153,12 @@ def _guide(kernel: SurrogateHMC | SurrogateRMHMC, evaluator: Evaluator) -> Surro
 
 
 def _require_fitted(kernel: str, surrogate: object) -> Fitted:
-    if isinstance(surrogate, type) or not callable(getattr(surrogate, "potential_and_gradient", None)):
+    known = all(callable(getattr(surrogate, name, None)) for name in ("potential", "potential_and_gradient"))
+    if isinstance(surrogate, type) or not known:
         hint = "; train it first with .fit(training, rng)" if hasattr(surrogate, "fit") else ""
+        got = surrogate.__name__ if isinstance(surrogate, type) else type(surrogate).__name__
         raise InputError(
-            f"{kernel} needs surrogate=, a trained stand-in with a method potential_and_gradient, "
-            f"got {type(surrogate).__name__}{hint}"
+            f"{kernel} needs surrogate=, a trained stand-in with methods potential and potential_and_gradient, "
+            f"got {got}{hint}"
         )
     return surrogate  # type: ignore[return-value]

@@ -36,9 +36,9 @@ def warnings_for(run: Run, found: Statistics | None = None) -> list[str]:
         warnings += never_moved(run.draws, names)
         warnings += high_rhat(found.rhat, names)
         warnings += low_ess(found.ess, names, chains)
-        warnings += low_acceptance(stats.get("acceptance_rate"))
-    warnings += divergences(stats.get("diverging"))
-    warnings += unsolved(stats.get("unsolved"))
+        warnings += low_acceptance(stats.get("acceptance_rate"), "discrepancy" in stats)
+    warnings += divergences(stats.get("diverging"), "discrepancy" in stats)
+    warnings += unsolved(stats.get("unsolved"), "discrepancy" in stats)
     # With on_failure="raise" a failure has stopped the run, and its error has said so.
     if run.settings.get("on_failure") != "raise":
         warnings += failures(run.cost.n_failures)
@@ -116,7 +116,7 @@ def low_ess(ess: np.ndarray, names: tuple[str, ...], chains: int) -> list[str]:
     ]
 
 
-def low_acceptance(rate: np.ndarray | None) -> list[str]:
+def low_acceptance(rate: np.ndarray | None, surrogate: bool = False) -> list[str]:
     """Compare the mean acceptance rate of each chain with what makes sense."""
     if rate is None or not rate.size:
         return []
@@ -125,16 +125,27 @@ def low_acceptance(rate: np.ndarray | None) -> list[str]:
     if not low.size:
         return []
     where = "" if low.size == len(each) else f" in chain {', '.join(map(str, low))}"
+    said = f"acceptance is {each[low].mean():.2f}{where}, below {MIN_ACCEPTANCE}; "
+    if surrogate:
+        return [
+            f"{said}train a better surrogate (another kind, more units, a longer tune=), or take smaller steps"
+        ]
     return [
-        f"acceptance is {each[low].mean():.2f}{where}, below {MIN_ACCEPTANCE}; tune longer (tune=), or take smaller "
-        "steps (method=HMC(target_acceptance=0.95)); if that does not help, check the gradient"
+        f"{said}tune longer (tune=), or take smaller steps (method=HMC(target_acceptance=0.95)); if that does not "
+        "help, check the gradient"
     ]
 
 
-def divergences(diverging: np.ndarray | None) -> list[str]:
+def divergences(diverging: np.ndarray | None, surrogate: bool = False) -> list[str]:
     """Count trajectories whose energy was lost."""
     if diverging is None or not diverging.any():
         return []
+    if surrogate:
+        return [
+            f"{int(diverging.sum())} of {diverging.size} surrogate trajectories diverged, left the support, or went "
+            "where the surrogate is not finite: regions there may be missed; train it on a wider set, take smaller "
+            "steps, or hold the draws against HMC()"
+        ]
     return [
         f"{int(diverging.sum())} of {diverging.size} trajectories diverged, or left the support: regions there may be "
         "missed; take smaller steps (method=HMC(target_acceptance=0.95)), give bounds= for parameters that have them, "
@@ -142,14 +153,19 @@ def divergences(diverging: np.ndarray | None) -> list[str]:
     ]
 
 
-def unsolved(rejected: np.ndarray | None) -> list[str]:
+def unsolved(rejected: np.ndarray | None, surrogate: bool = False) -> list[str]:
     """Compare the share of proposals lost to implicit equations with what is tolerable."""
     if rejected is None or not rejected.size or rejected.mean() <= MAX_UNSOLVED:
         return []
-    return [
+    said = (
         f"{rejected.mean():.0%} of proposals were rejected because their implicit equations were not solved; "
-        "take smaller steps (step_size=, or target_acceptance=)"
-    ]
+    )
+    if surrogate:
+        return [
+            f"{said}take smaller steps (step_size=); if the metric is the full Hessian, regions where it is not "
+            "positive definite are never entered: use form='softabs'"
+        ]
+    return [f"{said}take smaller steps (step_size=, or target_acceptance=)"]
 
 
 def failures(count: int) -> list[str]:

@@ -110,6 +110,8 @@ class Run:
         How many kept draws of each chain, the first ones, were made while the kernel was still learning.
     kernel : object
         What the draws came from, or the last of them if it was still learning; with its surrogate, if it has one.
+    training : TrainingSet or None
+        What the surrogate was trained on, or was to be if training failed or was interrupted.
 
     Examples
     --------
@@ -132,6 +134,7 @@ class Run:
     complete: bool = True
     n_adaptive: int = 0
     kernel: Any = None
+    training: Any = None
 
     def __repr__(self) -> str:
         chains, draws, dim = self.draws.shape

@@ -141,6 +141,8 @@ def _seconds(value: float) -> str:
 def _setting(key: str, value: Any) -> str:
     if key == "surrogate":
         return str(value["name"] if isinstance(value, dict) else value)
+    if isinstance(value, dict) and "form" in value:
+        return f"{value['form']} Hessian as {key}"
     if isinstance(value, dict):  # a metric that was learnt, too large to show
         return f"learnt {key}"
     if isinstance(value, str):

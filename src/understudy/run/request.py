@@ -42,7 +42,13 @@ def check_request(
     if not target.has_gradient and needs_gradient(method):
         raise InputError(
             f"{type(method).__name__} needs the gradient of the log-density and the target has none; "
-            "give Target(gradient=...) or ForwardTarget(vjp=...)"
+            "give Target(gradient=...) or ForwardTarget(vjp=...), or train a surrogate on values of your own and "
+            "sample with SurrogateHMC"
+        )
+    if isinstance(method, (SurrogateHMC, SurrogateRMHMC)) and not method.is_set:
+        raise InputError(
+            f"{type(method).__name__} needs step_size and n_steps (or trajectory_length), which nothing tunes; "
+            "give both"
         )
     require_tuning_steps(method, tune)
     _require_fit(method, chains, target.dim)

@@ -13,7 +13,7 @@ from understudy.run.progress import Progress
 from understudy.run.recorder import Recorder
 from understudy.run.request import check_request, needs_gradient
 from understudy.targets import AnyTarget, Evaluator
-from understudy.warmup import Learner, Training, find_start, learner_for, warmup_for
+from understudy.warmup import Learner, Training, Warmup, find_start, learner_for, warmup_for
 
 
 def sample(
@@ -76,6 +76,7 @@ def sample(
     warmup_recorder = Recorder(chains, tune, evaluator)
     warmup_recorder.open()
     recorder = Recorder(chains, draws, evaluator)
+    warmup: Warmup | None = None
     learner: Learner | None = None
     failure: Exception | None = None
     try:
@@ -88,6 +89,7 @@ def sample(
             if isinstance(method, Training):
                 progress.start("training", 1)
             kernel = warmup.freeze()
+            warmup_recorder.n_metrics = warmup.n_metrics
             warmup_recorder.close()
             recorder.open()
             progress.start("draws", draws)
@@ -116,6 +118,7 @@ def sample(
         complete=recorder.is_full,
         n_adaptive=n_adaptive,
         kernel=last_kernel,
+        training=getattr(warmup, "training", None),
     )
     if failure is not None:
         failure.run = run  # type: ignore[attr-defined]

@@ -44,6 +44,8 @@ from understudy.surrogates.whitening import Whitening
 
 #: More rows would need several gigabytes.
 MAX_ROWS = 12_000
+#: So many take seconds.
+ADVISED_ROWS = 5000
 #: Standard deviation, a priori, of linear and radial weights and of the mean eigenvalue of A: they are nearly free.
 FREE_SD = 10.0
 
@@ -102,6 +104,16 @@ class GaussianProcess:
         require_flag("use_gradients", self.use_gradients)
         require_whole("max_rows", self.max_rows, 2)
         require_hyperparameters(self.hyperparameters)
+
+    def advised_evaluations(self, dim: int, gradients: bool) -> int:
+        """Return how many evaluations to train on at most, so that a fit takes seconds.
+
+        Examples
+        --------
+        >>> GaussianProcess().advised_evaluations(dim=24, gradients=True)
+        200
+        """
+        return max(2, ADVISED_ROWS // (1 + dim * (gradients and self.use_gradients)))
 
     def fit(self, training: TrainingSet, rng: np.random.Generator) -> FittedProcess:
         """Learn hyperparameters, then all weights; `rng` chooses evaluations when there are many."""
@@ -174,13 +186,15 @@ class FittedProcess(FittedExpansion):
         """Return a process that has learnt from further evaluations too.
 
         Hyperparameters, whitening, the mean that a process without a trend returns to, and the factor of what came
-        before are kept: n new rows cost O(n N^2). The mean is worked out when it is first used.
+        before are kept: n new rows cost O(n N^2). The mean is worked out when it is first used. A process that has
+        no room for more rows stays as it is.
         """
         white, lowest = further_rows(training, self.whitening, self.base, self.lowest)
         if white is None:
             return self
         data = _observe(white, self.trend, self.use_gradients)
-        _require_size(self.posterior.rows.size + data.rows.size)
+        if self.posterior.rows.size + data.rows.size > MAX_ROWS:
+            return self
         return replace(self, posterior=self.posterior.append(data), lowest=lowest)
 
 

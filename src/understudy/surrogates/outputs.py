@@ -111,6 +111,11 @@ class OutputSurrogate:
     @classmethod
     def of(cls, target: Forward, n_hidden: int = 0) -> OutputSurrogate:
         """Make one for a target with a forward model, such as `ForwardTarget`."""
+        if not all(hasattr(target, name) for name in ("likelihood", "prior", "transform")):
+            raise InputError(
+                f"OutputSurrogate.of needs a ForwardTarget, whose outputs it learns, got {type(target).__name__}; "
+                "use QuadraticNetwork or another surrogate of the potential"
+            )
         return cls(target.likelihood, prior_potential(target.prior, target.transform), n_hidden)
 
     def fit(self, training: TrainingSet, rng: np.random.Generator) -> FittedOutputs:

@@ -27,6 +27,10 @@ def first_rows(training: TrainingSet, given: Whitening | None) -> tuple[Whitenin
     >>> white.position.round(6).tolist(), white.offset, lowest
     ([[-1.0], [1.0]], 0.5, 0.0)
     """
+    if not isinstance(training, TrainingSet):
+        raise InputError(
+            f"fit needs a TrainingSet, got {type(training).__name__}; make one as TrainingSet(position, potential)"
+        )
     kept = training.select()
     kept.require_variety()
     whitening = Whitening.from_positions(kept.position) if given is None else given

@@ -18,8 +18,10 @@ class TrainingSet:
     Parameters
     ----------
     position : array_like of shape (n, dim)
+        Without bounds, as an `Evaluator` takes them.
     potential : array_like of shape (n,)
-        Finite: leave out positions without mass.
+        Minus log-density (and minus the log-Jacobian of any bounds), as an `Evaluator` gives it. Finite: leave out
+        positions without mass.
     gradient : array_like of shape (n, dim), optional
         Of the potential; NaN in all entries of rows where it is not known.
     outputs : array_like of shape (n, m), optional
@@ -138,7 +140,7 @@ class TrainingSet:
         """
         height = self.typical_height if height is None else height
         rank = np.argsort(np.argsort(self.potential))
-        return self.rows((self.potential - self.potential.min() <= height) | (rank < at_least))
+        return self.rows((self.potential - self.potential.min(initial=np.inf) <= height) | (rank < at_least))
 
     def require_variety(self) -> None:
         """Raise unless there are two different positions to learn from."""

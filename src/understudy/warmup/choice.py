@@ -6,9 +6,9 @@ import numpy as np
 
 from understudy.dynamics import check_metric
 from understudy.errors import InputError
-from understudy.kernels import HMC, RMHMC, Kernel, State, Streams
+from understudy.kernels import HMC, RMHMC, Kernel, State, Streams, SurrogateRMHMC
 from understudy.targets import Evaluator
-from understudy.warmup.learning import Exploration
+from understudy.warmup.learning import Exploration, check_surrogate_metric
 from understudy.warmup.methods import RNSHMC, RNSRMHMC, Training
 from understudy.warmup.schedule import SETTLE, HMCWarmup, NoWarmup, RMHMCWarmup, Warmup
 
@@ -27,7 +27,10 @@ def warmup_for(
         normals = np.random.default_rng(0).standard_normal((2, dim))
         return RMHMCWarmup(method, n_metrics=check_metric(method.metric, state.position[:1], normals))
     assert not isinstance(method, Training)
-    return NoWarmup(method)
+    warmup = NoWarmup(method)
+    if isinstance(method, SurrogateRMHMC):
+        warmup.n_metrics = check_surrogate_metric(method, state)
+    return warmup
 
 
 def require_tuning_steps(method: Kernel | Training, n_steps: int) -> None:

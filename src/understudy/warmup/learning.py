@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from understudy.errors import InputError
-from understudy.kernels import Info, Kernel, State, Streams, SurrogateHMC
+from understudy.dynamics import check_metric
+from understudy.errors import InputError, OutputError, SurrogateError, UnderstudyError
+from understudy.kernels import Info, Kernel, State, Streams, SurrogateHMC, SurrogateRMHMC
 from understudy.surrogates import TrainingSet
 from understudy.targets import Evaluation, Evaluator
 from understudy.warmup.collector import Collector, take_accepted
@@ -18,7 +19,7 @@ from understudy.warmup.schedule import HMCWarmup, Learner, NoWarmup
 class Exploration:
     """Explore with exact HMC, collect, and train a surrogate at the end."""
 
-    n_metrics = n_adaptive = 0
+    n_adaptive = 0
 
     def __init__(
         self, method: SurrogateMethod, n_steps: int, evaluator: Evaluator, streams: Streams, state: State
@@ -28,6 +29,9 @@ class Exploration:
         self._collector = Collector(method.most_training(method.surrogate, evaluator.target.dim))
         self._skip = n_steps // 5 if method.skip is None else method.skip
         self._done = 0
+        self._state = state
+        self.n_metrics = 0
+        self.training: TrainingSet | None = None
         self._heard: list[Evaluation] = []
         evaluator.observer = self._heard.append
 
@@ -39,6 +43,7 @@ class Exploration:
     def learn(self, before: State, state: State, info: Info) -> None:
         """Learn from one step of all chains."""
         self._explore.learn(before, state, info)
+        self._state = state
         self._done += 1
         if self._done > self._skip:
             for each in lessons(self._method, self._heard, state, info):
@@ -48,9 +53,26 @@ class Exploration:
     def freeze(self) -> Kernel:
         """Train the surrogate, and return the kernel that follows it."""
         self._evaluator.observer = None
-        training = self._collector.training()
-        surrogate = self._method.surrogate.fit(training, self._rng)
-        return self._method.kernel(surrogate, self._explore.freeze(), training)
+        self.training = training = self._collector.training()
+        check_values(self._evaluator, self._state)
+        name = type(self._method.surrogate).__name__
+        try:
+            surrogate = self._method.surrogate.fit(training, self._rng)
+        except UnderstudyError:
+            raise
+        except Exception as error:
+            raise SurrogateError(
+                f"{name}.fit raised {type(error).__name__}: {error}; mend it, or use another surrogate (what was "
+                "collected is in the attribute run.training of this error)"
+            ) from error
+        if isinstance(self._method, ARNSHMC) and not callable(getattr(surrogate, "update", None)):
+            raise InputError(
+                f"ARNSHMC needs a surrogate that can be updated, and what {name} fits has no method update; use RNSHMC"
+            )
+        kernel = self._method.kernel(surrogate, self._explore.freeze(), training)
+        if isinstance(kernel, SurrogateRMHMC):
+            self.n_metrics += check_surrogate_metric(kernel, self._state)
+        return kernel
 
 
 class OnlineLearning:
@@ -97,6 +119,23 @@ class OnlineLearning:
                 "for example lambda t: 1 / t"
             )
         return chance
+
+
+def check_values(evaluator: Evaluator, state: State) -> None:
+    """Raise if a value alone is not the value that came with a gradient: the first draws would never be left."""
+    alone, together = float(evaluator.value(state.position[:1]).potential[0]), float(state.potential[0])
+    if not abs(alone - together) <= 0.01 + 1e-9 * abs(together):
+        raise OutputError(
+            f"the target's log-density is {-alone:.9g} when asked alone and {-together:.9g} when asked with its "
+            "gradient, at one position; make both functions return the same value"
+        )
+
+
+def check_surrogate_metric(kernel: SurrogateRMHMC, state: State) -> int:
+    """Raise if the metric of a surrogate contradicts itself where the chains are; return how often it was asked."""
+    assert kernel.metric is not None
+    normals = np.random.default_rng(0).standard_normal((2, state.position.shape[1]))
+    return check_metric(kernel.metric, state.position[:1], normals)
 
 
 def lessons(method: SurrogateMethod, heard: list[Evaluation], state: State, info: Info) -> list[Evaluation]:

@@ -65,8 +65,9 @@ class Training:
         if isinstance(surrogate, type) or not callable(getattr(surrogate, "fit", None)):
             fitted = callable(getattr(surrogate, "potential_and_gradient", None))
             hint = "; a trained one goes into SurrogateHMC" if fitted else ""
+            got = surrogate.__name__ if isinstance(surrogate, type) else type(surrogate).__name__
             raise InputError(
-                f"{name} needs a recipe such as SoftplusNetwork(1000) as its surrogate, got {surrogate!r}{hint}"
+                f"{name} needs a recipe such as SoftplusNetwork(1000) as its surrogate, got {got}{hint}"
             )
         if self.explore is not None and not isinstance(self.explore, HMC):
             raise InputError(
@@ -165,10 +166,10 @@ class ARNSHMC(RNSHMC):
     r"""Adaptive random network surrogate HMC (Algorithm 4 of the paper), with any surrogate that can be updated.
 
     After a short exploration the surrogate goes on learning from every exact value that the draws cost. What it has
-    learnt is published to the sampler at step t with probability :math:`a_t`. While :math:`a_t \to 0` such an
-    adaptive chain converges to the posterior, but no finite number of its draws is exact: results say how many
-    of them are ``adaptive``. With `freeze_after` the surrogate is published once more after so many draws and then
-    never changes, and the draws from there on are exact.
+    learnt is published to the sampler at step t with probability :math:`a_t`. With :math:`a_t \to 0`, and under the
+    usual condition of containment, such an adaptive chain converges to the posterior, but no finite number of its draws
+    is exact: results say how many of them are ``adaptive``. With `freeze_after` the surrogate is published once more
+    after so many draws and then never changes, and the draws from there on are exact.
 
     Parameters
     ----------
@@ -219,10 +220,11 @@ class RNSRMHMC(Training):
     surrogate : Surrogate
         A recipe, such as ``SoftplusNetwork(1000)``.
     step_size, n_steps, trajectory_length, jitter
-        Of the draws, as for `RMHMC`; in the metric of the curvature a step of 0.5 and 3 of them are a good start.
+        Of the draws, as for `RMHMC`. In the metric of the curvature steps of 0.2 to 0.5 and a length of 1.5 suit most.
     form : {"full", "diagonal", "softabs"}
-        What metric to make of the Hessian, see `HessianMetric`: "full" where the potential is convex, "softabs" for
-        any potential.
+        What metric to make of the Hessian, see `HessianMetric`. "full" is cheaper, but for potentials that are convex
+        only: no trajectory enters or leaves a region where the Hessian is not positive definite, and what mass is
+        there is missed.
     floor : float, optional
         Smallest curvature, for the other two; by default a twentieth of the typical curvature.
     solver : ImplicitSolver
@@ -236,7 +238,7 @@ class RNSRMHMC(Training):
     --------
     >>> import understudy as us
     >>> target = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
-    >>> method = us.RNSRMHMC(us.SoftplusNetwork(50), step_size=0.5, n_steps=3, form="softabs")
+    >>> method = us.RNSRMHMC(us.SoftplusNetwork(50), step_size=0.5, n_steps=3)
     >>> run = us.sample(target, draws=100, tune=50, chains=2, method=method, random_seed=1)
     >>> run.posterior.cost.n_gradients
     0
@@ -247,7 +249,7 @@ class RNSRMHMC(Training):
     n_steps: int | tuple[int, int] | None = None
     trajectory_length: float | None = None
     jitter: float = 0.4
-    form: Literal["full", "diagonal", "softabs"] = "full"
+    form: Literal["full", "diagonal", "softabs"] = "softabs"
     floor: float | None = None
     solver: ImplicitSolver = field(default_factory=ImplicitSolver)
 
@@ -257,7 +259,7 @@ class RNSRMHMC(Training):
         self.check_training(self.surrogate)
         if not Lengths(self.step_size, self.n_steps, self.trajectory_length, self.jitter).is_set:
             raise InputError(
-                "RNSRMHMC needs step_size and n_steps (or trajectory_length); step_size=0.5, n_steps=3 is a good start"
+                "RNSRMHMC needs step_size and n_steps (or trajectory_length); step_size=0.3, n_steps=5 is a good start"
             )
         if self.form not in ("full", "diagonal", "softabs"):
             raise InputError(
@@ -277,6 +279,7 @@ class RNSRMHMC(Training):
 
     def kernel(self, surrogate: Fitted, explored: HMC, training: TrainingSet) -> SurrogateRMHMC:
         """Return the kernel of the draws."""
+        HessianMetric(surrogate)  # raises if it has no Hessian
         floor = typical_curvature(surrogate, training) / 20.0 if self.floor is None else self.floor
         return SurrogateRMHMC(
             self.step_size,
