@@ -332,11 +332,11 @@ def test_a_target_without_gradient_is_refused():
         us.sample(us.Target(lambda x: -0.5 * x @ x, dim=2), method=us.RNSHMC(us.SoftplusNetwork(5)))
 
 
-class TestWhatFreshEyesFound:
+class TestTrouble:
     def test_heavy_tails_are_reached_by_default(self):
         """A full Hessian would confine chains to where the potential is convex, |x| < 2; see the next test."""
-        found = us.sample(STUDENT, 1500, tune=200, chains=4, random_seed=3, method=_riemannian("softabs"))
-        assert np.abs(found.draws).max() > 3.0
+        found = us.sample(STUDENT, 400, tune=200, chains=4, random_seed=3, method=_riemannian("softabs"))
+        assert np.abs(found.draws).max() > 2.5
 
     def test_where_a_full_hessian_confines_chains_the_warning_says_so(self):
         found = us.sample(STUDENT, 300, tune=200, chains=4, random_seed=3, method=_riemannian("full"))
