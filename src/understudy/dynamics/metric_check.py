@@ -43,7 +43,8 @@ def check_metric(metric: RiemannianMetric, position: np.ndarray, normals: np.nda
             )
     if not np.isfinite(local.cholesky).all():
         raise StartError(
-            f"the metric is not positive definite at the start {position[0].tolist()}; start elsewhere (init=)"
+            f"the metric is not positive definite at the start {position[0].tolist()}; start elsewhere (init=), "
+            "or take a metric that is so everywhere (of a surrogate: form='softabs')"
         )
     matrix, factor = local.matrix[0], local.cholesky[0]
     _compare("cholesky @ cholesky.T", factor @ factor.T, matrix, np.abs(matrix).max())

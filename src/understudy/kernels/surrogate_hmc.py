@@ -24,7 +24,26 @@ from understudy.targets import Evaluator
 
 
 @dataclass(frozen=True, eq=False)
-class SurrogateHMC(Lengths):
+class Guided(Lengths):
+    """What kernels share that follow a trained stand-in."""
+
+    surrogate: Fitted | None = None
+
+    is_exact = True
+    together = True  # one length for all chains of a step, so that each step serves all of them
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "_fast", fast(_require_fitted(type(self).__name__, self.surrogate)))
+
+    def guide(self, evaluator: Evaluator) -> SurrogateGuide:
+        """Return what leads its trajectories."""
+        assert self.surrogate is not None
+        return SurrogateGuide(self.surrogate, self._fast, evaluator)  # type: ignore[attr-defined]
+
+
+@dataclass(frozen=True, eq=False)
+class SurrogateHMC(Guided):
     r"""HMC along the trajectories of a trained stand-in (the exploitation phase of Algorithm 3).
 
     Invariant because: momenta are drawn from :math:`N(0, M)`, independent of the position; leapfrog preserves
@@ -59,16 +78,10 @@ class SurrogateHMC(Lengths):
     (8, 0)
     """
 
-    surrogate: Fitted | None = None
     metric: EuclideanMetric = field(default_factory=UnitMetric)
-
-    is_exact = True
-    together = True  # one length for all chains of a step, so that each step serves all of them
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        surrogate = _require_fitted(type(self).__name__, self.surrogate)
-        object.__setattr__(self, "_fast", fast(surrogate))
         if not isinstance(self.metric, EuclideanMetric) or isinstance(self.metric, type):
             raise InputError(
                 f"metric must be a metric object such as UnitMetric(), got {self.metric!r}; "
@@ -77,11 +90,11 @@ class SurrogateHMC(Lengths):
 
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
         """Move every chain by one surrogate trajectory and one exact value."""
-        return euclidean_step(self, self.metric, _guide(self, evaluator), streams, state)
+        return euclidean_step(self, self.metric, self.guide(evaluator), streams, state)
 
 
 @dataclass(frozen=True, eq=False)
-class SurrogateRMHMC(Lengths):
+class SurrogateRMHMC(Guided):
     r"""Riemannian HMC along the trajectories of a trained stand-in, whose curvature is the metric.
 
     Invariant because: the same metric :math:`G`, a function of the position alone, gives the momenta
@@ -119,19 +132,14 @@ class SurrogateRMHMC(Lengths):
     (True, 8)
     """
 
-    surrogate: Fitted | None = None
     metric: RiemannianMetric | None = None
     solver: ImplicitSolver = field(default_factory=ImplicitSolver)
 
-    is_exact = True
-    together = True  # one length for all chains of a step, so that each step serves all of them
-
     def __post_init__(self) -> None:
         super().__post_init__()
-        surrogate = _require_fitted(type(self).__name__, self.surrogate)
-        object.__setattr__(self, "_fast", fast(surrogate))
         if self.metric is None:
-            object.__setattr__(self, "metric", HessianMetric(surrogate))
+            assert self.surrogate is not None
+            object.__setattr__(self, "metric", HessianMetric(self.surrogate))
         if not isinstance(self.solver, ImplicitSolver):
             raise InputError(
                 f"solver must be an ImplicitSolver, got {self.solver!r}; leave it out, or make one"
@@ -144,12 +152,7 @@ class SurrogateRMHMC(Lengths):
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
         """Move every chain by one surrogate trajectory and one exact value."""
         assert self.metric is not None
-        return riemannian_step(self, self.metric, self.solver, _guide(self, evaluator), streams, state)
-
-
-def _guide(kernel: SurrogateHMC | SurrogateRMHMC, evaluator: Evaluator) -> SurrogateGuide:
-    assert kernel.surrogate is not None
-    return SurrogateGuide(kernel.surrogate, kernel._fast, evaluator)  # type: ignore[union-attr]
+        return riemannian_step(self, self.metric, self.solver, self.guide(evaluator), streams, state)
 
 
 def _require_fitted(kernel: str, surrogate: object) -> Fitted:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from understudy.dynamics import check_metric
 from understudy.errors import InputError
 from understudy.kernels import HMC, RMHMC, Kernel, State, Streams, SurrogateRMHMC
 from understudy.targets import Evaluator
-from understudy.warmup.learning import Exploration, check_surrogate_metric
+from understudy.warmup.learning import Exploration, check_metric_at
 from understudy.warmup.methods import RNSHMC, RNSRMHMC, Training
 from understudy.warmup.schedule import SETTLE, HMCWarmup, NoWarmup, RMHMCWarmup, Warmup
 
@@ -22,14 +19,11 @@ def warmup_for(
     if isinstance(method, HMC):
         return HMCWarmup(method, n_steps, evaluator, streams, state)
     if isinstance(method, RMHMC):
-        assert method.metric is not None
-        dim = state.position.shape[1]
-        normals = np.random.default_rng(0).standard_normal((2, dim))
-        return RMHMCWarmup(method, n_metrics=check_metric(method.metric, state.position[:1], normals))
+        return RMHMCWarmup(method, n_metrics=check_metric_at(state, method))
     assert not isinstance(method, Training)
     warmup = NoWarmup(method)
     if isinstance(method, SurrogateRMHMC):
-        warmup.n_metrics = check_surrogate_metric(method, state)
+        warmup.n_metrics = check_metric_at(state, method)
     return warmup
 
 

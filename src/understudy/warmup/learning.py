@@ -8,7 +8,7 @@ import numpy as np
 
 from understudy.dynamics import check_metric
 from understudy.errors import InputError, OutputError, SurrogateError, UnderstudyError
-from understudy.kernels import Info, Kernel, State, Streams, SurrogateHMC, SurrogateRMHMC
+from understudy.kernels import RMHMC, Info, Kernel, State, Streams, SurrogateHMC, SurrogateRMHMC
 from understudy.surrogates import TrainingSet
 from understudy.targets import Evaluation, Evaluator
 from understudy.warmup.collector import Collector, take_accepted
@@ -71,7 +71,7 @@ class Exploration:
             )
         kernel = self._method.kernel(surrogate, self._explore.freeze(), training)
         if isinstance(kernel, SurrogateRMHMC):
-            self.n_metrics += check_surrogate_metric(kernel, self._state)
+            self.n_metrics += check_metric_at(self._state, kernel)
         return kernel
 
 
@@ -131,8 +131,8 @@ def check_values(evaluator: Evaluator, state: State) -> None:
         )
 
 
-def check_surrogate_metric(kernel: SurrogateRMHMC, state: State) -> int:
-    """Raise if the metric of a surrogate contradicts itself where the chains are; return how often it was asked."""
+def check_metric_at(state: State, kernel: RMHMC | SurrogateRMHMC) -> int:
+    """Raise if a kernel's metric contradicts itself where the first chain is; return how often it was asked."""
     assert kernel.metric is not None
     normals = np.random.default_rng(0).standard_normal((2, state.position.shape[1]))
     return check_metric(kernel.metric, state.position[:1], normals)
