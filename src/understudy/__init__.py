@@ -11,7 +11,16 @@ from understudy.dynamics import (
     UnitMetric,
     batched_cholesky,
 )
-from understudy.kernels import HMC, RMHMC, SharedStream, State, Streams, SurrogateHMC, SurrogateRMHMC
+from understudy.kernels import (
+    HMC,
+    RMHMC,
+    SharedStream,
+    State,
+    Streams,
+    SurrogateHMC,
+    SurrogateRMHMC,
+    SurrogateTransition,
+)
 from understudy.results import Run
 from understudy.run import sample
 from understudy.surrogates import (
@@ -67,6 +76,7 @@ __all__ = [
     "Streams",
     "SurrogateHMC",
     "SurrogateRMHMC",
+    "SurrogateTransition",
     "Target",
     "TrainingSet",
     "UniformPrior",

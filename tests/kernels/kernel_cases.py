@@ -7,7 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from understudy import HMC, RMHMC, Evaluator, State, SurrogateHMC, SurrogateRMHMC, Target, UnitMetric
+from understudy import (
+    HMC,
+    RMHMC,
+    Evaluator,
+    State,
+    SurrogateHMC,
+    SurrogateRMHMC,
+    SurrogateTransition,
+    Target,
+    UnitMetric,
+)
 from understudy.dynamics import HessianMetric
 
 
@@ -83,6 +93,9 @@ MAKERS = {
             "metric": HessianMetric(SkewedSurrogate(), "softabs", floor=1.0),
             **changes,
         }
+    ),
+    "SurrogateTransition": lambda **changes: SurrogateTransition(
+        **{"step_size": 0.6, "n_steps": 4, "surrogate": SkewedSurrogate(), "inner_steps": 2, **changes}
     ),
 }
 GUIDED = {name: make for name, make in MAKERS.items() if name.startswith("Surrogate")}

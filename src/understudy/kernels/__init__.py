@@ -10,6 +10,7 @@ from understudy.kernels.rmhmc import RMHMC
 from understudy.kernels.state import Info, Kernel, State
 from understudy.kernels.streams import SharedStream, Streams
 from understudy.kernels.surrogate_hmc import SurrogateHMC, SurrogateRMHMC
+from understudy.kernels.transition import SurrogateTransition
 
 __all__ = [
     "HMC",
@@ -21,4 +22,5 @@ __all__ = [
     "Streams",
     "SurrogateHMC",
     "SurrogateRMHMC",
+    "SurrogateTransition",
 ]

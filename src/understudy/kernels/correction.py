@@ -9,6 +9,16 @@ probability from :math:`x` to :math:`T(x)` is
 
 the same as from :math:`T(x)`, reversed, back to :math:`x`. It does not matter what made :math:`T`; it matters that
 :math:`H` holds the *exact* potential, and that proposals which were given up are given up both ways.
+
+**Surrogate transition.** Let :math:`P(x, dy)` be *any* kernel that is reversible for :math:`e^{-\tilde U}`. Proposing
+:math:`y \sim P(x, \cdot)` and accepting with probability :math:`\min(1, e^{D(x) - D(y)})`, where
+:math:`D = U - \tilde U`, is reversible for :math:`e^{-U} = e^{-D} e^{-\tilde U}`: the flow from x to y is
+
+.. math::
+    e^{-D(x)} e^{-\tilde U(x)} P(x, dy) \min(1, e^{D(x) - D(y)})
+    = e^{-\tilde U(x)} P(x, dy) \min(e^{-D(x)}, e^{-D(y)}),
+
+the same from y to x, because :math:`e^{-\tilde U(x)} P(x, dy)\, dx` is.
 """
 
 from __future__ import annotations
@@ -46,3 +56,30 @@ def metropolis(
         rise = np.where(usable, proposal_energy, 0.0) - np.where(usable, energy, 0.0)
     probability = np.where(usable, np.exp(-np.maximum(0.0, rise)), 0.0)
     return uniforms < probability, probability
+
+
+def surrogate_transition(
+    discrepancy: np.ndarray, proposal_discrepancy: np.ndarray, uniforms: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Decide which proposals of a kernel that is reversible for a stand-in stand for the exact potential.
+
+    Parameters
+    ----------
+    discrepancy, proposal_discrepancy : ndarray of shape (n,)
+        Exact potential less the stand-in's, of each chain and of each proposal; where one of them is not finite the
+        proposal is not accepted.
+    uniforms : ndarray of shape (n,)
+        Uniform numbers on [0, 1).
+
+    Returns
+    -------
+    accepted : ndarray of bool, shape (n,)
+    probability : ndarray of shape (n,)
+        With which each was accepted.
+
+    Examples
+    --------
+    >>> surrogate_transition(np.array([0.3, 0.3]), np.array([0.1, np.inf]), np.array([0.9, 0.0]))
+    (array([ True, False]), array([1., 0.]))
+    """
+    return metropolis(discrepancy, proposal_discrepancy, uniforms)

@@ -14,7 +14,7 @@ import numpy as np
 
 from understudy.dynamics import EuclideanMetric, PhasePoint, glide, leapfrog
 from understudy.errors import SurrogateError, UnderstudyError
-from understudy.kernels.state import State
+from understudy.kernels.state import KnownForce, State
 from understudy.surrogates import Fitted
 from understudy.surrogates.fast import Fast
 from understudy.targets import Evaluator
@@ -109,11 +109,19 @@ class SurrogateGuide:
 
     def begin(self, state: State) -> tuple[State, np.ndarray, np.ndarray]:
         """Return the surrogate's gradients, from the last step if it is the same surrogate as then."""
-        if state.known_force is None or state.known_force[0] is not self.surrogate:
+        if state.known_force is None or state.known_force.surrogate is not self.surrogate:
             with np.errstate(all="ignore"):
-                state = replace(state, known_force=(self.surrogate, self.slope(state.position)))
+                state = replace(state, known_force=KnownForce(self.surrogate, self.slope(state.position)))
         assert state.known_force is not None
-        return state, np.zeros(len(state.position)), state.known_force[1]
+        return state, np.zeros(len(state.position)), state.known_force.gradient
+
+    def known(self, state: State) -> KnownForce:
+        """Return the surrogate's gradients and potentials, from the last step if it is the same surrogate as then."""
+        force = state.known_force
+        if force is None or force.surrogate is not self.surrogate or force.potential is None:
+            with np.errstate(all="ignore"):
+                force = KnownForce(self.surrogate, self.slope(state.position), self.height(state.position))
+        return force
 
     def follow(
         self, metric: EuclideanMetric, start: PhasePoint, step_size: np.ndarray, n_steps: np.ndarray
@@ -129,6 +137,10 @@ class SurrogateGuide:
         """Return the surrogate's gradients."""
         return self._ask(self.fast.gradient, position, position.shape, "gradients")
 
+    def height(self, position: np.ndarray) -> np.ndarray:
+        """Return the surrogate's potentials."""
+        return self._ask(self.fast.potential, position, position.shape[:1], "potentials")
+
     def finish(
         self, position: np.ndarray, potential: np.ndarray, gradient: np.ndarray, complete: np.ndarray
     ) -> tuple[State, np.ndarray]:
@@ -138,9 +150,8 @@ class SurrogateGuide:
             arrived = position if complete.all() else position[complete]
             exact[complete] = self.evaluator.value(arrived).potential
             with np.errstate(all="ignore"):
-                surrogate = self._ask(self.fast.potential, arrived, arrived.shape[:1], "potentials")
-                discrepancy[complete] = exact[complete] - surrogate
-        return State(position, exact, known_force=(self.surrogate, gradient)), discrepancy
+                discrepancy[complete] = exact[complete] - self.height(arrived)
+        return State(position, exact, known_force=KnownForce(self.surrogate, gradient)), discrepancy
 
     def n_exact(self, n_taken: np.ndarray, complete: np.ndarray) -> np.ndarray:
         """Return one for each proposal that was made."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -11,8 +11,13 @@ from understudy.dynamics import InvertedMetric, RiemannianMetric
 from understudy.kernels.streams import AnyStreams
 from understudy.targets import Evaluation, Evaluator
 
-#: A stand-in, and its gradients ``(chains, dim)`` where the chains are.
-KnownForce = tuple[object, np.ndarray]
+
+class KnownForce(NamedTuple):
+    """A stand-in, with its gradients ``(chains, dim)`` and maybe its potentials ``(chains,)`` where the chains are."""
+
+    surrogate: object
+    gradient: np.ndarray
+    potential: np.ndarray | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +52,14 @@ class State:
 
 def _joined(accepted: np.ndarray, old: KnownForce | None, new: KnownForce | None) -> KnownForce | None:
     """Take the new rows where accepted, if both are of one force."""
-    if old is None or new is None or old[0] is not new[0]:
+    if old is None or new is None or old.surrogate is not new.surrogate:
         return None
-    return new[0], np.where(accepted[:, None], new[1], old[1])
+    both = old.potential is not None and new.potential is not None
+    return KnownForce(
+        new.surrogate,
+        np.where(accepted[:, None], new.gradient, old.gradient),
+        np.where(accepted, new.potential, old.potential) if both else None,  # type: ignore[arg-type]
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,6 +89,8 @@ class Info:
         Whether an implicit equation was not solved, or not reversibly, and the proposal rejected for it.
     discrepancy : ndarray
         Exact potential less the stand-in's at the proposal; NaN if there was none.
+    inner_acceptance : ndarray
+        Mean probability with which inner steps on a stand-in were accepted.
     """
 
     accepted: np.ndarray
@@ -94,6 +106,7 @@ class Info:
     n_metrics: np.ndarray | None = None
     unsolved: np.ndarray | None = None
     discrepancy: np.ndarray | None = None
+    inner_acceptance: np.ndarray | None = None
 
 
 class Kernel(Protocol):

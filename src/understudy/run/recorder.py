@@ -21,7 +21,12 @@ STATISTICS = {
     "energy_error": float,
     "n_exact": int,
 }
-OTHER_STATISTICS = {"n_metrics": int, "unsolved": bool, "discrepancy": float}  # of some kernels only
+OTHER_STATISTICS = {  # of some kernels only
+    "n_metrics": int,
+    "unsolved": bool,
+    "discrepancy": float,
+    "inner_acceptance": float,
+}
 
 
 class Recorder:

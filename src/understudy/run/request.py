@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 from understudy.checks import require_whole
 from understudy.dynamics import EuclideanMetric
 from understudy.errors import InputError
-from understudy.kernels import Kernel, SurrogateHMC, SurrogateRMHMC
+from understudy.kernels import Kernel
+from understudy.kernels.surrogate_hmc import Guided
 from understudy.targets import AnyTarget, ForwardTarget, Target
 from understudy.warmup import ARNSHMC, Training, require_tuning_steps
 from understudy.warmup.start import read_init
@@ -45,7 +46,7 @@ def check_request(
             "give Target(gradient=...) or ForwardTarget(vjp=...), or train a surrogate on values of your own and "
             "sample with SurrogateHMC"
         )
-    if isinstance(method, (SurrogateHMC, SurrogateRMHMC)) and not method.is_set:
+    if isinstance(method, Guided) and not method.is_set:
         raise InputError(
             f"{type(method).__name__} needs step_size and n_steps (or trajectory_length), which nothing tunes; "
             "give both"
@@ -59,7 +60,7 @@ def check_request(
 
 def needs_gradient(method: Kernel | Training) -> bool:
     """Whether a method takes exact gradients: all do, but for kernels that come with a trained surrogate."""
-    return not isinstance(method, (SurrogateHMC, SurrogateRMHMC))
+    return not isinstance(method, Guided)
 
 
 def _require_fit(method: Kernel | Training, chains: int, dim: int) -> None:
