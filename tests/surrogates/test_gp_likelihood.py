@@ -11,11 +11,15 @@ from understudy.surrogates import fitc
 from understudy.surrogates.gp import _observe, require_profile
 from understudy.surrogates.gp_covariance import Rows
 from understudy.surrogates.gp_likelihood import (
+    NOISE_FLOOR,
+    TREND_FLOOR,
     Hyperparameters,
+    length_prior,
     maximise_likelihood,
     negative_log_likelihood,
 )
-from understudy.surrogates.gp_posterior import Observations, safe_cholesky
+from understudy.surrogates.gp_posterior import Observations, Posterior, safe_cholesky
+from understudy.surrogates.gp_profile import Scales, best_scales, unit_posterior
 from understudy.surrogates.training import TrainingSet
 from understudy.surrogates.trend import TrendBasis
 from understudy.surrogates.whitening import Whitening
@@ -120,6 +124,44 @@ def test_the_hyperparameters_of_a_drawn_function_are_found(rng: np.random.Genera
     assert found.length == pytest.approx(truth.length, rel=0.15)
     assert found.amplitude == pytest.approx(truth.amplitude, rel=0.5)
     assert found.noise * found.amplitude == pytest.approx(truth.noise * truth.amplitude, rel=0.2)
+
+
+@pytest.mark.parametrize("trend", [None, TrendBasis(3), TrendBasis(3, True)])
+def test_the_best_scales_are_where_the_likelihood_is_flat(
+    trend: TrendBasis | None, rng: np.random.Generator
+) -> None:
+    data, profile = observations(rng, trend), require_profile("rational_quadratic")
+    learnt = np.isnan(data.precision)
+    unit = unit_posterior(profile, 2.0, 0.01, data)
+    scales = best_scales(unit, learnt, Scales(5.0, 1.0), (1e-6, 1e6), (1e-6, 1e6))
+    logs = np.log([2.0, scales.amplitude, 0.01, scales.trend])[: 3 if trend is None else 4]
+    slope = negative_log_likelihood(logs, profile, data)[1]
+    np.testing.assert_allclose(slope[[1, *range(3, len(slope))]], 0.0, atol=0.05)
+    posterior, direct = scales.posterior(unit, learnt), Hyperparameters(*np.exp(logs)).kernel(profile)
+    expected = Posterior.from_observations(direct, data, scales.trend)
+    np.testing.assert_allclose(posterior.row_weights, expected.row_weights, rtol=1e-8, atol=1e-10)
+
+
+def test_scales_keep_to_their_bounds(rng: np.random.Generator) -> None:
+    data, profile = observations(rng, TrendBasis(3)), require_profile("squared_exponential")
+    unit = unit_posterior(profile, 2.0, 0.01, data)
+    scales = best_scales(unit, np.isnan(data.precision), Scales(5.0, 1.0), (40.0, 50.0), (7.0, 8.0))
+    assert scales.amplitude == 40.0
+    assert scales.trend == 7.0
+
+
+def test_no_other_hyperparameters_are_much_more_likely(rng: np.random.Generator) -> None:
+    """Nested search finds what a search of all four finds, the weak prior of the length scale included."""
+    data, profile = observations(rng, TrendBasis(3)), require_profile("rational_quadratic")
+    found = maximise_likelihood(profile, data, rng, max_rows=1000)
+
+    def height(logs: np.ndarray) -> float:
+        return negative_log_likelihood(logs, profile, data)[0] + length_prior(logs, np.sqrt(3.0))[0]
+
+    best = np.log([found.length, found.amplitude, found.noise, found.trend])
+    others = best + 0.3 * rng.standard_normal((60, 4))
+    others[:, 2:] = np.maximum(others[:, 2:], np.log([NOISE_FLOOR, TREND_FLOOR]))
+    assert min(map(height, others)) > height(best) - 0.05
 
 
 def test_a_subset_of_points_keeps_rows_together(rng: np.random.Generator) -> None:

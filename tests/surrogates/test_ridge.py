@@ -9,7 +9,7 @@ from understudy.errors import InputError
 from understudy.surrogates import ridge as ridge_module
 from understudy.surrogates.ridge import solve_ridge
 from understudy.surrogates.ridge_groups import RowGroups
-from understudy.surrogates.ridge_solvers import _search
+from understudy.surrogates.ridge_solvers import search
 
 
 @pytest.fixture(params=["spectral", "cholesky"])
@@ -119,7 +119,7 @@ def test_search_asks_for_five_of_twelve():
             asked.append(x)
             return (x - best) ** 2, -x
 
-        assert _search(score, grid) == (best, -best)
+        assert search(score, grid) == (best, -best)
         assert len(asked) == 5 and len(set(asked)) == len(asked)
 
 

@@ -67,17 +67,20 @@ class SoftplusBasis:
 
     def gradient_features(self, white: np.ndarray) -> np.ndarray:
         """Return the derivatives of all features, ``(n, dim, size)``."""
-        return sigmoid(self._projection(white))[:, None, :] * self.input_weights.T
+        return self.slopes(white)[:, None, :] * self.input_weights.T
 
     def gradient_gram(self, white: np.ndarray) -> np.ndarray:
         """Return the Gram matrix ``(size, size)`` of all gradient rows without forming them."""
-        slope = sigmoid(self._projection(white))
+        slope = self.slopes(white)
         return (slope.T @ slope) * (self.input_weights @ self.input_weights.T)
 
     def gradient_moment(self, white: np.ndarray, target: np.ndarray) -> np.ndarray:
         """Return gradient rows times gradients ``(n, dim)``, summed to ``(size,)``, without forming the rows."""
-        slope = sigmoid(self._projection(white))
-        return np.asarray(np.einsum("ns,ns->s", slope, target @ self.input_weights.T))
+        return np.asarray(np.einsum("ns,ns->s", self.slopes(white), target @ self.input_weights.T))
+
+    def slopes(self, white: np.ndarray) -> np.ndarray:
+        """Return what the gradients of the features are as multiples of the input weights, ``(n, size)``."""
+        return sigmoid(self._projection(white))
 
     def value(self, white: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return the weighted sum, ``(n,)``."""

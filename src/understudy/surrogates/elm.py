@@ -127,11 +127,7 @@ class Lesson:
             features[n:, :size] = self.basis.gradient_features(white.position[owners]).reshape(-1, size)
             features[n:, size] = 0.0
             targets[n:] = white.gradient[kept].ravel()
-        if not np.isfinite(features.sum()):
-            raise InputError(
-                "positions must be of moderate size for features to be finite, got some that are not; "
-                "drop evaluations far from the others"
-            )
+        require_finite(features)
         weights = np.ones(len(targets))
         weights[n:] = self.gradient_weight
         return Rows(features, targets, weights, np.concatenate([numbers, np.repeat(owners, dim)]))
@@ -150,6 +146,15 @@ class Lesson:
         wanted = max(256, size // 4) // (1 if white.gradient is None else 1 + white.position.shape[1])
         rows = self.rows(slice(None, None, max(1, len(white.value) // max(32, wanted))))
         return PrimalSolver(gram, moment[:, None], self.penalty, *rows.weighted())
+
+
+def require_finite(features: np.ndarray) -> None:
+    """Raise unless all features are finite."""
+    if not np.isfinite(features.sum()):
+        raise InputError(
+            "positions must be of moderate size for features to be finite, got some that are not; "
+            "drop evaluations far from the others"
+        )
 
 
 def balance(white: WhiteSet) -> float:

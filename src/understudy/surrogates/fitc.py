@@ -243,6 +243,5 @@ def _maximise(
         lambda x: negative_log_likelihood(x, profile, inducing, points, values),
         points.shape[1],
         float(values.std()),
-        count=3,
         n_rows=len(inducing),
     )

@@ -152,15 +152,15 @@ def _assemble(left: Rows, right: Rows, parts: tuple[np.ndarray, ...]) -> np.ndar
         apart *= parts[1][i]
         matrix[n:, :m] = apart.transpose(1, 0, 2).reshape(-1, m)
     if i.size and j.size:
-        matrix[n:, m:] = _gradient_block(
-            left.points[i], right.points[j], parts[1][np.ix_(i, j)], parts[2][np.ix_(i, j)]
-        ).reshape(i.size * dim, j.size * dim)
+        block = matrix[n:, m:].reshape(i.size, dim, j.size, dim)  # a view
+        _fill(block, left.points[i], right.points[j], parts[1][np.ix_(i, j)], parts[2][np.ix_(i, j)])
     return matrix
 
 
-def _gradient_block(left: np.ndarray, right: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Return covariances of gradients, ``(k, dim, l, dim)``."""
+def _fill(
+    block: np.ndarray, left: np.ndarray, right: np.ndarray, first: np.ndarray, second: np.ndarray
+) -> None:
+    """Write covariances of gradients into ``(k, dim, l, dim)``: in place, for it may be most of the memory."""
     apart = left[:, None] - right
-    block = np.swapaxes(apart, 1, 2)[:, :, :, None] * (apart * -second[:, :, None])[:, None]
+    np.multiply(np.swapaxes(apart, 1, 2)[:, :, :, None], (apart * -second[:, :, None])[:, None], out=block)
     np.einsum("kiji->kij", block)[...] -= first[:, None, :]
-    return block

@@ -10,7 +10,8 @@ With :math:`K_y = K_\sigma + H T H^T` (see `understudy.surrogates.gp_posterior`)
 
 The parameters are logarithms of length scale, amplitude, relative noise and, where there is a trend, the standard
 deviation of its quadratic weights. Only the length scale needs a second covariance matrix; the other three derivatives
-have closed forms in what is known already.
+have closed forms in what is known already. Amplitude and trend are found in an inner loop that needs no second factor
+(`understudy.surrogates.gp_profile`), so the search is one of two variables.
 
 When there are many rows, a random subset of the points decides: hyperparameters need far fewer rows than the fit.
 A few points in many dimensions do not tell a short length scale from noise, so a weak prior settles what the
@@ -29,6 +30,7 @@ from scipy.linalg.lapack import dpotri
 from understudy.checks import require_positive
 from understudy.surrogates.gp_covariance import Kernel
 from understudy.surrogates.gp_posterior import Observations, Posterior
+from understudy.surrogates.gp_profile import Scales, best_scales, unit_posterior
 from understudy.surrogates.profiles import Profile
 
 #: The noise never falls below this share of the amplitude: exact data, and still a factor in double precision.
@@ -43,6 +45,12 @@ LENGTH_PRIOR_SD = 0.7
 
 #: At least this many points decide on hyperparameters, however many rows they have.
 MIN_POINTS = 20
+
+#: Differences of log-likelihoods below this do not matter.
+MIN_GAIN = 0.02
+
+#: Length scales to begin with, in typical distances.
+START_LENGTHS = (0.5, 1.5, 5.0)
 
 Objective = Callable[[np.ndarray], tuple[float, np.ndarray]]
 
@@ -96,11 +104,16 @@ def negative_log_likelihood(
     """
     parameters = Hyperparameters(*map(float, np.exp(log_parameters)))
     posterior = Posterior.from_observations(parameters.kernel(profile), data, parameters.trend)
+    learnt = np.isnan(data.precision)
+    return _height(posterior), _slopes(posterior, learnt)[: len(log_parameters)]
+
+
+def _height(posterior: Posterior) -> float:
+    """Return the negative log-likelihood of what a posterior has seen."""
     residual, weights, precision = posterior.white_residual, posterior.trend_weights, posterior.precision
     value = 0.5 * float(residual @ residual + weights @ (precision * weights))
     value += float(np.log(np.diag(posterior.factor)).sum())
-    value += float(np.log(np.diag(posterior.trend_factor)).sum() - 0.5 * np.log(precision).sum())
-    return value, _slopes(posterior, np.isnan(data.precision))[: len(log_parameters)]
+    return value + float(np.log(np.diag(posterior.trend_factor)).sum() - 0.5 * np.log(precision).sum())
 
 
 def _slopes(posterior: Posterior, learnt: np.ndarray) -> np.ndarray:
@@ -138,15 +151,33 @@ def maximise_likelihood(
         Points are chosen so that they have about this many rows.
     """
     data = _at_most(data, rng, max_rows)
-    scale = float(np.sqrt(np.mean(data.target**2)))
-    count = 4 if np.isnan(data.precision).any() else 3
-    return climb(
-        lambda x: negative_log_likelihood(x, profile, data), data.rows.dim, scale, count, data.rows.size
-    )
+    learnt, root = np.isnan(data.precision), float(np.sqrt(data.rows.dim))
+    size = max(float(np.sqrt(np.mean(data.target**2))), 1e-8)
+    limits = (1e-4 * size, 1e4 * size), (TREND_FLOOR, 1e2)
+    known: list[tuple[float, np.ndarray, Scales]] = [(np.inf, np.zeros(2), Scales(size, 1.0))]
+
+    def best(x: np.ndarray) -> tuple[float, Posterior]:
+        length, noise = map(float, np.exp(x))
+        unit = unit_posterior(profile, length, noise, data)
+        scales = best_scales(unit, learnt, known[-1][2], *limits)
+        posterior = scales.posterior(unit, learnt)
+        known.append((_height(posterior) + length_prior(x, root)[0], x, scales))
+        return known[-1][0], posterior
+
+    def objective(x: np.ndarray) -> tuple[float, np.ndarray]:
+        value, posterior = best(x)
+        return value, _slopes(posterior, learnt)[[0, 2]] + length_prior(x, root)[1]
+
+    starts = [np.log([length * root, 1e-3]) for length in START_LENGTHS]
+    start = starts[int(np.argmin([best(start)[0] for start in starts]))]
+    descend(objective, start, np.log([(0.05 * root, 30.0 * root), (NOISE_FLOOR, 1.0)]))
+    _, x, scales = min(known, key=lambda entry: entry[0])
+    length, noise = map(float, np.exp(x))
+    return Hyperparameters(length, scales.amplitude, noise, scales.trend)
 
 
-def climb(objective: Objective, dim: int, scale: float, count: int, n_rows: int) -> Hyperparameters:
-    """Minimise an objective of the logarithms of hyperparameters by L-BFGS-B.
+def climb(objective: Objective, dim: int, scale: float, n_rows: int) -> Hyperparameters:
+    """Minimise an objective of the logarithms of length, amplitude and noise.
 
     It begins at the most promising of three length scales and, where that is cheap, at the second of them too.
 
@@ -158,37 +189,54 @@ def climb(objective: Objective, dim: int, scale: float, count: int, n_rows: int)
         Number of coordinates; typical distances are its root.
     scale : float
         Typical size of the data.
-    count : int
-        Number of hyperparameters to learn.
     n_rows : int
         Number of rows, which says what is cheap.
     """
-    from scipy.optimize import Bounds, minimize  # slow to import, and few need it
-
-    root, scale = np.sqrt(dim), max(scale, 1e-8)
-    lengths, sizes = (0.05 * root, 30.0 * root), (1e-4 * scale, 1e4 * scale)
-    lower, upper = np.log([lengths, sizes, (NOISE_FLOOR, 1.0), (TREND_FLOOR, 1e2)])[:count].T
-    starts = [np.log([length * root, 3.0 * scale, 1e-3, 1.0])[:count] for length in (0.5, 1.5, 5.0)]
+    root, scale = float(np.sqrt(dim)), max(scale, 1e-8)
+    bounds = np.log([(0.05 * root, 30.0 * root), (1e-4 * scale, 1e4 * scale), (NOISE_FLOOR, 1.0)])
+    starts = [np.log([length * root, 3.0 * scale, 1e-3]) for length in START_LENGTHS]
 
     def penalised(x: np.ndarray) -> tuple[float, np.ndarray]:
-        value, slope = objective(x)
-        away = (x[0] - np.log(2.0 * root)) / LENGTH_PRIOR_SD
-        return value + 0.5 * away**2, slope + np.append(away / LENGTH_PRIOR_SD, np.zeros(count - 1))
+        (value, slope), (more, steeper) = objective(x), length_prior(x, root)
+        return value + more, slope + steeper
 
     promising = np.argsort([penalised(start)[0] for start in starts])[: 2 if n_rows <= 400 else 1]
-    runs = [
-        minimize(
-            penalised,
-            starts[i],
-            jac=True,
-            method="L-BFGS-B",
-            bounds=Bounds(lower, upper),
-            options={"maxiter": 40, "ftol": 1e-6},
-        )
-        for i in promising
-    ]
-    best = min(runs, key=lambda run: run.fun)
-    return Hyperparameters(*map(float, np.exp(best.x)))
+    runs = [descend(penalised, starts[i], bounds) for i in promising]
+    _, best = min(runs, key=lambda run: run[0])
+    return Hyperparameters(*map(float, np.exp(best)))
+
+
+def length_prior(x: np.ndarray, root: float) -> tuple[float, np.ndarray]:
+    """Return what the prior of the length scale, whose logarithm is first in `x`, adds; and its gradient."""
+    away, slope = (x[0] - np.log(2.0 * root)) / LENGTH_PRIOR_SD, np.zeros(len(x))
+    slope[0] = away / LENGTH_PRIOR_SD
+    return 0.5 * float(away**2), slope
+
+
+def descend(objective: Objective, start: np.ndarray, bounds: np.ndarray) -> tuple[float, np.ndarray]:
+    """Minimise by L-BFGS-B between `bounds` ``(count, 2)``; return the smallest value and where it is.
+
+    It ends with the first step that gains less than `MIN_GAIN`, lest it follow the flat valley of small noises.
+    """
+    from scipy.optimize import Bounds, OptimizeResult, minimize  # slow to import, and few need it
+
+    values: list[float] = [np.inf]
+
+    def watch(intermediate_result: OptimizeResult) -> None:
+        values.append(float(intermediate_result.fun))
+        if values[-2] - values[-1] < MIN_GAIN:
+            raise StopIteration
+
+    run = minimize(
+        objective,
+        start,
+        jac=True,
+        method="L-BFGS-B",
+        bounds=Bounds(*bounds.T),
+        callback=watch,
+        options={"maxiter": 40, "ftol": 0.0},
+    )
+    return float(run.fun), np.asarray(run.x)
 
 
 def _at_most(data: Observations, rng: np.random.Generator, max_rows: int) -> Observations:

@@ -22,7 +22,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpotrf
 
 from understudy.surrogates.gp_covariance import Kernel, Rows
 
@@ -93,8 +94,8 @@ class Posterior:
         np.einsum("ii->i", covariance)[...] += kernel.noise_variance(data.rows)
         factor = safe_cholesky(covariance)
         place = np.arange(data.rows.size)
-        target, design = (solve_lower(factor, part) for part in (data.target, data.design))
-        return cls(kernel, data.rows, precision, place, factor, target, design)
+        both = solve_lower(factor, np.column_stack([data.target, data.design]))
+        return cls(kernel, data.rows, precision, place, factor, both[:, 0], both[:, 1:])
 
     def append(self, data: Observations) -> Posterior:
         """Return a posterior that has seen further observations too, with the same kernel."""
@@ -173,11 +174,11 @@ def safe_cholesky(matrix: np.ndarray) -> np.ndarray:
         return matrix
     diagonal = np.maximum(np.diag(matrix), np.finfo(float).tiny)
     for jitter in (0.0, *10.0 ** np.arange(-14, 1)):
-        try:
-            raised = matrix + np.diag(jitter * diagonal) if jitter else matrix
-            return np.asarray(cholesky(raised, lower=True, check_finite=False))
-        except np.linalg.LinAlgError:
-            continue
+        raised = matrix + np.diag(jitter * diagonal) if jitter else matrix
+        # The transpose is laid out as LAPACK wants it: a plain copy, where `scipy.linalg.cholesky` turns it first.
+        factor, failed = dpotrf(raised.T, lower=1)
+        if not failed:
+            return np.asarray(factor)
     return np.diag(np.sqrt(diagonal * len(matrix)))  # dominates any covariance with this diagonal
 
 

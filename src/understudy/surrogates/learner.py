@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
@@ -23,8 +24,8 @@ class Learner(FittedExpansion):
     ----------
     lesson : Lesson
         What it first learnt from.
-    solution : ndarray of shape (lesson.basis.size + 1,)
-        The weights after that, the bias last.
+    solution : ndarray of shape (lesson.basis.size + 1,) or None
+        The weights after that, the bias last; None if they are to be worked out when they are first asked for.
     whitening : Whitening
     ridge : float
         Strength of the ridge, given or chosen.
@@ -35,16 +36,18 @@ class Learner(FittedExpansion):
     """
 
     lesson: Lesson
-    solution: np.ndarray
+    solution: np.ndarray | None
     whitening: Whitening
     ridge: float
     lowest: float
     updater: RowUpdater | None = None
 
-    @property
+    @cached_property
     def trained(self) -> np.ndarray:
         """The weights after all rows, the bias last."""
-        return self.solution if self.updater is None else self.updater.weights
+        if self.updater is not None:
+            return self.updater.weights
+        return self.lesson.solve(self.ridge)[0] if self.solution is None else self.solution
 
     def update(self, training: TrainingSet) -> Self:
         """Return a network that has learnt from further evaluations too.

@@ -53,7 +53,8 @@ from understudy.surrogates.bases import SumBasis
 from understudy.surrogates.learner import Learner
 from understudy.surrogates.online import RowUpdater
 from understudy.surrogates.prepare import first_rows
-from understudy.surrogates.quadratic_basis import QuadraticBasis, QuadraticLesson
+from understudy.surrogates.quadratic_basis import QuadraticBasis
+from understudy.surrogates.quadratic_lesson import QuadraticLesson
 from understudy.surrogates.ridge import require_ridge
 from understudy.surrogates.tails import guard_radius, raised
 from understudy.surrogates.training import TrainingSet, WhiteSet
@@ -74,7 +75,7 @@ class QuadraticNetwork:
     radial : bool
         Whether the trend has radial terms, for heavy tails.
     ridge : float, optional
-        Strength of the ridge; chosen by leave-one-out if not given.
+        Strength of the ridge; chosen by leaving evaluations out if not given.
     gain : float
         Typical standard deviation of the hidden nodes' projections: larger makes kinks sharper.
     whitening : Whitening, optional
@@ -150,8 +151,7 @@ class FittedQuadratic(Learner):
         curvature = raised(trend.matrix(weights[: trend.size] + identity))
         if curvature is not None:
             held = trend.weights_of(np.zeros(trend.dim), curvature - np.eye(trend.dim))
-            updater = lesson.updater(self.ridge) if self.updater is None else self.updater
-            weights = _refit(updater, weights, trend.quadratic_part, held)
+            weights = self._refit(weights, trend.quadratic_part, held)
         full = weights[:-1].copy()
         full[: trend.size] += identity
         guard = Guard(self.radius)
@@ -160,8 +160,20 @@ class FittedQuadratic(Learner):
         return Expansion(basis, full, lesson.white.offset + float(weights[-1]), self.whitening)
 
     def _learn(self, white: WhiteSet, lowest: float) -> Self:
-        learnt = super()._learn(_without_prior(white), lowest)
-        return replace(learnt, radius=max(self.radius, guard_radius(white.position)))
+        # While there are few values, one fit to all costs less than folding rows into a triangle of all weights.
+        radius, white = max(self.radius, guard_radius(white.position)), _without_prior(white)
+        longer = replace(self.lesson, white=self.lesson.white.join(white))
+        if self.updater is None and longer.is_brief:
+            return replace(self, lesson=longer, solution=None, lowest=lowest, radius=radius)
+        return replace(super()._learn(white, lowest), radius=radius)
+
+    def _refit(self, weights: np.ndarray, held: slice, values: np.ndarray) -> np.ndarray:
+        """Fit the other weights again, with those of `held`, which are of A, fixed at the same entries of `values`."""
+        weights = np.array(weights)
+        weights[held] = values[held]
+        if self.updater is None and self.lesson.has_structure:
+            return self.lesson.solve_with_curvature(self.ridge, weights)
+        return _refit(self.updater or self.lesson.updater(self.ridge), weights, held)
 
     def rewhitened(self) -> Whitening:
         """Return coordinates in which the trend's Hessian is about the identity.
@@ -189,14 +201,12 @@ def _spread(quadratic: FittedQuadratic, white: WhiteSet, whitening: Whitening) -
     return identity if not total > 0 else 0.9 * dim / total * (left.T @ left) + 0.1 * identity
 
 
-def _refit(updater: RowUpdater, weights: np.ndarray, held: slice, values: np.ndarray) -> np.ndarray:
-    """Fit the other weights again, with those of `held` fixed at the same entries of `values`."""
+def _refit(updater: RowUpdater, weights: np.ndarray, held: slice) -> np.ndarray:
+    """Fit the other weights again, with those of `held` as they are."""
     rows = np.concatenate([updater.triangle, *(block for block, _ in updater.waiting)])
     targets = np.concatenate([updater.projection, *(block for _, block in updater.waiting)])
     free = np.ones(len(weights), dtype=bool)
     free[held] = False
-    weights = np.array(weights)
-    weights[held] = values[held]
     weights[free] = lstsq(rows[:, free], targets - rows[:, held] @ weights[held], lapack_driver="gelsy")[0]
     return weights
 
@@ -204,7 +214,8 @@ def _refit(updater: RowUpdater, weights: np.ndarray, held: slice, values: np.nda
 def _guard_weight(lesson: QuadraticLesson, weights: np.ndarray, guard: Guard) -> float:
     """Return the guard's weight: enough to rise at twice its radius on rays through training points, both ways."""
     length = np.linalg.norm(lesson.white.position, axis=1, keepdims=True)
-    rays = (lesson.white.position / length)[length[:, 0] > 0]
+    away = length[:, 0] > 0
+    rays = lesson.white.position[away] / length[away]
     rays = np.concatenate([rays, -rays])
     _, gradient = lesson.basis.value_and_gradient(2.0 * guard.radius * rays, weights)
     fall = -np.einsum("ij,ij->i", gradient, rays).min()

@@ -1,19 +1,14 @@
-"""Features of a `QuadraticNetwork`, and what it learns from seen through them."""
+"""Features of a `QuadraticNetwork`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from understudy.surrogates.base import Basis
 from understudy.surrogates.bases import SoftplusBasis, SumBasis
-from understudy.surrogates.elm import Lesson
 from understudy.surrogates.trend import TrendBasis
-
-_LINEAR_PENALTY = 0.01
-_MAX_BLOCK = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,38 +44,73 @@ class QuadraticBasis(SumBasis):
         assert isinstance(trend, TrendBasis)
         return trend
 
+    @property
+    def nodes(self) -> SoftplusBasis:
+        """The second part, which may be empty."""
+        if len(self.bases) == 1:
+            return SoftplusBasis(np.zeros((0, self.trend.dim)), np.zeros(0))
+        nodes = self.bases[1]
+        assert isinstance(nodes, SoftplusBasis)
+        return nodes
+
+    def rotated(self, rotation: np.ndarray) -> QuadraticBasis:
+        """Return the features of positions that have been multiplied by an orthogonal matrix, ``white @ rotation``."""
+        nodes = self.nodes
+        return type(self)((self.trend, SoftplusBasis(nodes.input_weights @ rotation, nodes.input_biases)))
+
     def gradient_gram(self, white: np.ndarray) -> np.ndarray:
-        """Return the Gram matrix ``(size, size)`` of all gradient rows, which are formed in blocks."""
-        gram = np.zeros((self.size, self.size))
-        for rows in self._gradient_blocks(white):
-            gram += rows.reshape(-1, self.size).T @ rows.reshape(-1, self.size)
+        """Return the Gram matrix ``(size, size)`` of all gradient rows without forming them."""
+        gram, cross = np.empty((self.size, self.size)), self.gradient_cross(white)
+        a = np.zeros(self.size, dtype=bool)
+        a[self.trend.quadratic_part] = True
+        gram[np.ix_(a, a)] = _quadratic_gram(white)
+        gram[np.ix_(a, ~a)], gram[np.ix_(~a, a)] = cross, cross.T
+        gram[np.ix_(~a, ~a)] = self.gradient_others(white)
         return gram
 
+    def gradient_cross(self, white: np.ndarray) -> np.ndarray:
+        """Return the block of the Gram matrix with quadratic features as rows and all others as columns."""
+        trend, nodes = self.trend, self.nodes
+        i, j, share = _pairs(trend.dim)
+        # A feature's gradients g_n pair with A by the symmetric part of sum_n z_n g_n^T: here of rank one,
+        left = np.hstack([np.tile(white.sum(axis=0)[:, None], trend.dim), white.T @ nodes.slopes(white)])
+        right = np.hstack([np.eye(trend.dim), nodes.input_weights.T])
+        pairs = share[:, None] * (left[i] * right[j] + left[j] * right[i])
+        # and here of any.
+        squares = np.einsum("nr,na,nb->rab", trend.radial_slopes(white), white, white, optimize=True)
+        return np.hstack([pairs[:, : trend.dim], trend.coordinates(squares).T, pairs[:, trend.dim :]])
+
+    def gradient_others(self, white: np.ndarray) -> np.ndarray:
+        """Return the block of the Gram matrix without quadratic features."""
+        trend, nodes = self.trend, self.nodes
+        slopes, radial = nodes.slopes(white), trend.radial_slopes(white)
+        squares = np.einsum("nd,nd->n", white, white)[:, None]
+        linear_radial, linear_nodes = white.T @ radial, nodes.input_weights.T * slopes.sum(axis=0)
+        radial_nodes = radial.T @ (slopes * (white @ nodes.input_weights.T))
+        return np.block(
+            [
+                [len(white) * np.eye(trend.dim), linear_radial, linear_nodes],
+                [linear_radial.T, radial.T @ (squares * radial), radial_nodes],
+                [linear_nodes.T, radial_nodes.T, nodes.gradient_gram(white)],
+            ]
+        )
+
     def gradient_moment(self, white: np.ndarray, target: np.ndarray) -> np.ndarray:
-        """Return gradient rows times gradients ``(n, dim)``, summed to ``(size,)``."""
-        moment, done = np.zeros(self.size), 0
-        for rows in self._gradient_blocks(white):
-            moment += rows.reshape(-1, self.size).T @ target[done : done + len(rows)].ravel()
-            done += len(rows)
-        return moment
-
-    def _gradient_blocks(self, white: np.ndarray) -> Iterator[np.ndarray]:
-        step = max(1, _MAX_BLOCK // (white.shape[1] * self.size))
-        return (self.gradient_features(white[start : start + step]) for start in range(0, len(white), step))
+        """Return gradient rows times gradients ``(n, dim)``, summed to ``(size,)``, without forming the rows."""
+        parts = self.trend.gradient_moment(white, target), self.nodes.gradient_moment(white, target)
+        return np.concatenate(parts)
 
 
-@dataclass(frozen=True, eq=False)
-class QuadraticLesson(Lesson):
-    """Evaluations seen through a trend and hidden nodes."""
+def _pairs(dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows and columns of the upper triangle, and by what to multiply ``e_i e_j^T + e_j e_i^T`` for norm 1."""
+    i, j = np.triu_indices(dim)
+    return i, j, np.where(i == j, 0.5, np.sqrt(0.5))
 
-    basis: QuadraticBasis
 
-    @property
-    def penalty(self) -> np.ndarray:
-        """Relative penalties of linear, quadratic, radial and hidden weights, and of the offset, ``(size + 1,)``."""
-        trend = self.basis.trend
-        n_hidden = self.basis.size - trend.size
-        penalty = np.append(np.ones(self.basis.size), 0.0)
-        penalty[: trend.dim] = _LINEAR_PENALTY
-        penalty[trend.size : -1] = n_hidden
-        return penalty
+def _quadratic_gram(white: np.ndarray) -> np.ndarray:
+    """Return the block of quadratic features: traces of B S B' for all unit matrices B and the second moment S."""
+    i, j, share = _pairs(white.shape[1])
+    moment, unit = white.T @ white, np.eye(white.shape[1])
+    ways = ((i, i, j, j), (i, j, j, i), (j, i, i, j), (j, j, i, i))
+    total = sum(moment[np.ix_(p, q)] * unit[np.ix_(r, s)] for p, q, r, s in ways)
+    return np.asarray(np.outer(share, share) * total)

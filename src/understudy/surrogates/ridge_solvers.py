@@ -28,7 +28,7 @@ from understudy.surrogates.ridge_groups import RowGroups, row_products
 _T = TypeVar("_T")
 _EPS = float(np.finfo(float).eps)
 # Strengths to choose from, as shares of the mean squared length of a feature. Twelve is a Fibonacci number less one.
-_DECADES = 10.0 ** np.arange(-10.0, 2.0)
+DECADES = 10.0 ** np.arange(-10.0, 2.0)
 _FINE = 10.0 ** np.arange(-14.0, 2.5, 0.5)
 
 
@@ -69,7 +69,7 @@ class _StandardForm:
         self._targets = targets
         self.rows = self._given - self.projection @ (self.projection.T @ self._given)
         self.targets = targets - self.projection @ (self.projection.T @ targets)
-        self.scale = _feature_scale(np.einsum("ij,ij->j", self.rows, self.rows))
+        self.scale = feature_scale(np.einsum("ij,ij->j", self.rows, self.rows))
 
     def weights(self, standard: np.ndarray) -> np.ndarray:
         """Return all weights for those of the standard form."""
@@ -95,7 +95,7 @@ class SpectralSolver:
 
     def best(self) -> tuple[float, Solved]:
         """Find the best of a fine grid."""
-        scores = [_score(self._left_out(ridge)) for ridge in self._form.scale * _FINE]
+        scores = [score(self._left_out(ridge)) for ridge in self._form.scale * _FINE]
         ridge = float(self._form.scale * _FINE[int(np.argmin(scores))])
         return ridge, self.at(ridge)
 
@@ -134,9 +134,9 @@ class DualSolver:
 
         def scored(ridge: float) -> tuple[float, Solved]:
             solved = self.at(ridge)
-            return _score(solved.left_out()), solved
+            return score(solved.left_out()), solved
 
-        return _search(scored, self._form.scale * _DECADES)
+        return search(scored, self._form.scale * DECADES)
 
     def at(self, ridge: float) -> Solved:
         """Solve for one strength."""
@@ -183,16 +183,16 @@ class PrimalSolver:
 
         def scored(ridge: float) -> tuple[float, tuple[np.ndarray, float]]:
             factor, used = factorise(self.gram, self.penalty, ridge)
-            return _score(sample._solved(factor, used).left_out()), (factor, used)
+            return score(sample._solved(factor, used).left_out()), (factor, used)
 
-        ridge, (factor, used) = _search(scored, self.scale * _DECADES)
+        ridge, (factor, used) = search(scored, self.scale * DECADES)
         return ridge, self._solved(factor, used)
 
     @cached_property
     def scale(self) -> float:
         """Mean squared length of a feature with a penalty."""
         penalised = self.penalty > 0
-        return _feature_scale(np.diag(self.gram)[penalised] / self.penalty[penalised])
+        return feature_scale(np.diag(self.gram)[penalised] / self.penalty[penalised])
 
     def at(self, ridge: float) -> Solved:
         """Solve for one strength; residuals are of the rows it holds."""
@@ -235,16 +235,18 @@ def factorise(gram: np.ndarray, penalty: np.ndarray, ridge: float) -> tuple[np.n
     return factor, strength
 
 
-def _feature_scale(squares: np.ndarray) -> float:
+def feature_scale(squares: np.ndarray) -> float:
+    """Return the mean of squared lengths of features, 1 if there is nothing to measure."""
     return (float(squares.mean()) if squares.size else 0.0) or 1.0
 
 
-def _score(left_out: np.ndarray) -> float:
-    score = float(np.square(left_out).sum())
-    return score if np.isfinite(score) else np.inf
+def score(left_out: np.ndarray) -> float:
+    """Return the sum of squares, infinite where it is no number."""
+    total = float(np.square(left_out).sum())
+    return total if np.isfinite(total) else np.inf
 
 
-def _search(scored: Callable[[float], tuple[float, _T]], grid: np.ndarray) -> tuple[float, _T]:
+def search(scored: Callable[[float], tuple[float, _T]], grid: np.ndarray) -> tuple[float, _T]:
     """Return the point with the smallest score of a grid of twelve, and what came with its score.
 
     Fibonacci search asks for five of them. What comes with scores may be large, so only the best is kept.
@@ -254,10 +256,10 @@ def _search(scored: Callable[[float], tuple[float, _T]], grid: np.ndarray) -> tu
 
     def at(index: int) -> float:
         if index not in known:
-            score, came = scored(float(grid[index]))
-            if score <= min(known.values()):
+            height, came = scored(float(grid[index]))
+            if height <= min(known.values()):
                 best[:] = [(float(grid[index]), came)]
-            known[index] = score
+            known[index] = height
         return known[index]
 
     start, short, long = -1, 5, 8

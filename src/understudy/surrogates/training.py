@@ -182,3 +182,14 @@ class WhiteSet:
     gradient: np.ndarray | None
     has_gradient: np.ndarray
     offset: float
+
+    def join(self, other: WhiteSet) -> WhiteSet:
+        """Return these evaluations and others with the same offset."""
+        gradients = [part.gradient for part in (self, other) if part.gradient is not None]
+        return WhiteSet(
+            np.concatenate([self.position, other.position]),
+            np.concatenate([self.value, other.value]),
+            np.concatenate(gradients) if gradients else None,
+            np.concatenate([self.has_gradient, other.has_gradient + len(self.value)]),
+            self.offset,
+        )

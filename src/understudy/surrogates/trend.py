@@ -198,17 +198,25 @@ class TrendBasis:
 
     def matrix(self, weights: np.ndarray) -> np.ndarray:
         """Return A, ``(..., dim, dim)``, of weights ``(..., size)``."""
+        return self.symmetric(weights[..., self.quadratic_part])
+
+    def symmetric(self, coordinates: np.ndarray) -> np.ndarray:
+        """Return the matrices ``(..., dim, dim)`` with coordinates ``(..., n_quadratic)``."""
         i, j, scale = self._pairs
-        matrix = np.zeros((*weights.shape[:-1], self.dim, self.dim))
-        matrix[..., i, j] = matrix[..., j, i] = scale * weights[..., self.quadratic_part]
+        matrix = np.empty((*coordinates.shape[:-1], self.dim, self.dim))
+        matrix[..., i, j] = matrix[..., j, i] = scale * coordinates
         return matrix
+
+    def coordinates(self, matrix: np.ndarray) -> np.ndarray:
+        """Return the coordinates ``(..., n_quadratic)`` of the symmetric parts of matrices ``(..., dim, dim)``."""
+        i, j, scale = self._pairs
+        return np.asarray((matrix[..., i, j] + matrix[..., j, i]) * (0.5 / scale))
 
     def weights_of(self, linear: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """Return the weights ``(..., size)`` of l ``(..., dim)`` and symmetric A; none are radial."""
-        i, j, scale = self._pairs
         weights = np.zeros((*linear.shape[:-1], self.size))
         weights[..., : self.dim] = linear
-        weights[..., self.quadratic_part] = matrix[..., i, j] / scale
+        weights[..., self.quadratic_part] = self.coordinates(matrix)
         return weights
 
     def features(self, white: np.ndarray) -> np.ndarray:
@@ -229,6 +237,18 @@ class TrendBasis:
         if self.radial:
             rows[:, :, self.dim + self.n_quadratic :] = self._radial.gradient_features(white)
         return rows
+
+    def gradient_moment(self, white: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return gradient rows times gradients ``(n, dim)``, summed to ``(size,)``, without forming the rows."""
+        moment = self.weights_of(target.sum(axis=0), white.T @ target)
+        if self.radial:
+            along = np.einsum("ij,ij->i", white, target)
+            moment[self.dim + self.n_quadratic :] = along @ self.radial_slopes(white)
+        return moment
+
+    def radial_slopes(self, white: np.ndarray) -> np.ndarray:
+        """Return what the gradients of the radial features are as multiples of the positions, ``(n, 0 or 3)``."""
+        return self._radial.profiles(_half_square(white), 1)[1] if self.radial else np.zeros((len(white), 0))
 
     def value(self, white: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return the weighted sum, ``(n,)``."""
