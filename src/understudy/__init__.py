@@ -14,6 +14,7 @@ from understudy.dynamics import (
 from understudy.kernels import (
     HMC,
     RMHMC,
+    Mixture,
     SharedStream,
     State,
     Streams,
@@ -42,7 +43,7 @@ from understudy.targets import (
     Target,
     UniformPrior,
 )
-from understudy.warmup import ARNSHMC, RNSHMC, RNSRMHMC
+from understudy.warmup import ARNSHMC, RNSHMC, RNSRMHMC, Auto
 
 __version__ = "0.1.0"
 
@@ -53,6 +54,7 @@ __all__ = [
     "RMHMC",
     "RNSHMC",
     "RNSRMHMC",
+    "Auto",
     "DenseMetric",
     "DiagonalMetric",
     "Evaluation",
@@ -63,6 +65,7 @@ __all__ = [
     "HessianMetric",
     "ImplicitSolver",
     "LocalMetric",
+    "Mixture",
     "NormalPrior",
     "OutputSurrogate",
     "ProductMetric",

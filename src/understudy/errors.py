@@ -48,6 +48,10 @@ class MissingExtraError(UnderstudyError, ImportError):
     """An optional dependency is needed for this; the message names the extra that brings it."""
 
 
+class BudgetError(UnderstudyError, RuntimeError):
+    """The exact evaluations allowed are spent, or too few for what is asked."""
+
+
 class EvaluationError(UnderstudyError, RuntimeError):
     """The target raised, or returned NaN, at one position, and again when retried there.
 

@@ -11,6 +11,7 @@ from understudy import (
     HMC,
     RMHMC,
     Evaluator,
+    Mixture,
     State,
     SurrogateHMC,
     SurrogateRMHMC,
@@ -97,12 +98,18 @@ MAKERS = {
     "SurrogateTransition": lambda **changes: SurrogateTransition(
         **{"step_size": 0.6, "n_steps": 4, "surrogate": SkewedSurrogate(), "inner_steps": 2, **changes}
     ),
+    "Mixture": lambda **changes: Mixture(
+        (MAKERS["HMC"](**changes), MAKERS["HMC"](**{"n_steps": 2, **changes})), (0.7, 0.3)
+    ),
 }
 GUIDED = {name: make for name, make in MAKERS.items() if name.startswith("Surrogate")}
 UNGUIDED = {name: make for name, make in MAKERS.items() if name not in GUIDED}
 
 #: For a test that must hold for every public kernel: gives it `make`.
 every_kernel = pytest.mark.parametrize("make", MAKERS.values(), ids=list(MAKERS))
+#: The same without mixtures of others.
+OWN = {name: make for name, make in MAKERS.items() if name != "Mixture"}
+every_kernel_of_its_own = pytest.mark.parametrize("make", OWN.values(), ids=list(OWN))
 #: The same for those that follow exact gradients, and for those that follow a surrogate.
 every_exact_kernel = pytest.mark.parametrize("make", UNGUIDED.values(), ids=list(UNGUIDED))
 every_surrogate_kernel = pytest.mark.parametrize("make", GUIDED.values(), ids=list(GUIDED))

@@ -91,6 +91,10 @@ class Info:
         Exact potential less the stand-in's at the proposal; NaN if there was none.
     inner_acceptance : ndarray
         Mean probability with which inner steps on a stand-in were accepted.
+    proposal_potential : ndarray
+        Exact potential of the proposal of a stand-in; NaN if there was none.
+    part : ndarray of int
+        Which kernel of a mixture made the step.
     """
 
     accepted: np.ndarray
@@ -107,6 +111,8 @@ class Info:
     unsolved: np.ndarray | None = None
     discrepancy: np.ndarray | None = None
     inner_acceptance: np.ndarray | None = None
+    proposal_potential: np.ndarray | None = None
+    part: np.ndarray | None = None
 
 
 class Kernel(Protocol):

@@ -106,6 +106,7 @@ class SurrogateTransition(Guided):
             proposal_momentum=end.momentum,
             discrepancy=np.where(moved, after, np.nan),
             inner_acceptance=walk.acceptance,
+            proposal_potential=np.where(moved, exact, np.nan),
         )
 
 

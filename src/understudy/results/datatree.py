@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from xarray import DataTree
 
     from understudy.results.run import Record, Run
+    from understudy.results.surrogate_report import SurrogateReport
 
 
 def to_datatree(run: Run) -> DataTree:
@@ -30,13 +31,26 @@ def to_datatree(run: Run) -> DataTree:
         groups["warmup_sample_stats"] = run.warmup.stats
     groups = {name: variables for name, variables in groups.items() if variables}
     attrs = attributes(run)
-    return from_dict(
+    tree: DataTree = from_dict(
         groups,
         sample_dims=["chain", "draw"],
         save_warmup=True,  # arviz-base's own default drops the warm-up
         check_conventions=False,  # more chains than draws is no mistake here
         attrs={name: attrs for name in groups},
     )
+    if run.surrogate is not None:
+        tree["surrogate"] = surrogate_group(run.surrogate)
+    return tree
+
+
+def surrogate_group(report: SurrogateReport) -> DataTree:
+    """Arrange what is known of a surrogate: warm-up round by round as variables, the rest as attributes."""
+    from xarray import Dataset, DataTree
+
+    n_exact, sd = np.asarray(report.history, dtype=float).reshape(-1, 2).T
+    rounds = {"n_exact": ("round", n_exact.astype(int)), "discrepancy_sd": ("round", sd)}
+    single = {each.name: getattr(report, each.name) for each in fields(report) if each.name != "history"}
+    return DataTree(Dataset(rounds, coords={"round": np.arange(len(sd))}, attrs=single))
 
 
 def attributes(run: Run) -> dict[str, Any]:

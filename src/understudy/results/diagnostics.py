@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from understudy.results.statistics import MIN_DRAWS, Statistics, statistics
+from understudy.results.surrogate_diagnostics import surrogate_warnings
 
 if TYPE_CHECKING:
     from understudy.results.run import Run
@@ -29,14 +30,19 @@ def warnings_for(run: Run, found: Statistics | None = None) -> list[str]:
     """
     chains, n, _ = run.draws.shape
     stats, names = run.posterior.stats, run.parameter_names
+    # Where exact evaluations were limited, asking for more draws would bring none.
+    more = "draws=" if run.settings.get("max_evaluations") is None else "max_evaluations="
     warnings = [] if run.complete else [interrupted(n)]
     if n:
         found = statistics(run.draws) if found is None else found
-        warnings += few_draws(chains, n)
+        warnings += few_draws(chains, n, more)
         warnings += never_moved(run.draws, names)
-        warnings += high_rhat(found.rhat, names)
-        warnings += low_ess(found.ess, names, chains)
+        warnings += high_rhat(found.rhat, names, more)
+        warnings += low_ess(found.ess, names, chains, more)
         warnings += low_acceptance(stats.get("acceptance_rate"), "discrepancy" in stats)
+    elif run.complete:
+        warnings.append(f"all exact evaluations were spent before the first draw: allow more ({more})")
+    warnings += surrogate_warnings(run)
     warnings += divergences(stats.get("diverging"), "discrepancy" in stats)
     warnings += unsolved(stats.get("unsolved"), "discrepancy" in stats)
     # With on_failure="raise" a failure has stopped the run, and its error has said so.
@@ -67,10 +73,10 @@ def interrupted(n_draws: int) -> str:
     return "interrupted during warm-up: there are no draws yet; run it again, or with a smaller tune="
 
 
-def few_draws(chains: int, n_draws: int) -> list[str]:
+def few_draws(chains: int, n_draws: int, more: str = "draws=") -> list[str]:
     """Say what cannot be judged for want of chains or draws."""
     if n_draws < MIN_DRAWS:
-        return [f"too few draws to judge: {n_draws} of each chain; draw at least {MIN_DRAWS} (draws=)"]
+        return [f"too few draws to judge: {n_draws} of each chain; draw at least {MIN_DRAWS} ({more})"]
     if chains == 1:
         return ["one chain cannot show that it has converged (no R-hat); run four (chains=4)"]
     return []
@@ -91,7 +97,7 @@ def never_moved(draws: np.ndarray, names: tuple[str, ...]) -> list[str]:
     ]
 
 
-def high_rhat(rhat: np.ndarray, names: tuple[str, ...]) -> list[str]:
+def high_rhat(rhat: np.ndarray, names: tuple[str, ...], more: str = "draws=") -> list[str]:
     """Compare R-hat with its limit; NaN is unknown, not high."""
     high = np.flatnonzero(rhat > MAX_RHAT)
     if not high.size:
@@ -99,11 +105,11 @@ def high_rhat(rhat: np.ndarray, names: tuple[str, ...]) -> list[str]:
     worst = high[np.argmax(rhat[high])]
     return [
         f"R-hat is above {MAX_RHAT} for {_of(high, names, worst)}, at worst {rhat[worst]:.4g}: the chains "
-        "disagree; draw more (draws=), tune longer (tune=), or look for separate modes"
+        f"disagree; draw more ({more}), tune longer (tune=), or look for separate modes"
     ]
 
 
-def low_ess(ess: np.ndarray, names: tuple[str, ...], chains: int) -> list[str]:
+def low_ess(ess: np.ndarray, names: tuple[str, ...], chains: int, more: str = "draws=") -> list[str]:
     """Compare effective sample sizes with what estimates need."""
     wanted = MIN_ESS_PER_CHAIN * chains
     low = np.flatnonzero(ess < wanted)
@@ -112,7 +118,7 @@ def low_ess(ess: np.ndarray, names: tuple[str, ...], chains: int) -> list[str]:
     worst = low[np.argmin(ess[low])]
     return [
         f"fewer than {wanted} effective draws ({MIN_ESS_PER_CHAIN} for each chain) of {_of(low, names, worst)}, "
-        f"at worst {ess[worst]:.0f}; draw more (draws=)"
+        f"at worst {ess[worst]:.0f}; draw more ({more})"
     ]
 
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from understudy.results import datatree
 from understudy.results.summary import Summary, summarise
+from understudy.results.surrogate_report import SurrogateReport
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -78,7 +79,9 @@ class Record:
         In the user's own coordinates.
     stats : dict of str to ndarray of shape (chains, draws)
         In ArviZ's words: ``lp, acceptance_rate, step_size, n_steps, diverging, energy, energy_error``, and
-        ``n_exact, accepted``; with a surrogate ``discrepancy``, exact potential less the surrogate's at the proposal.
+        ``n_exact, accepted``; with a surrogate ``discrepancy``, exact potential less the surrogate's at the proposal;
+        in a self-tuned run ``inner_acceptance, proposal_potential`` (exact), and ``part``, 1 for steps with exact
+        gradients, if there were any beside others.
     cost : Cost
         What the phase cost.
     """
@@ -112,6 +115,8 @@ class Run:
         What the draws came from, or the last of them if it was still learning; with its surrogate, if it has one.
     training : TrainingSet or None
         What the surrogate was trained on, or was to be if training failed or was interrupted.
+    surrogate : SurrogateReport or None
+        How the surrogate of a self-tuned run was learnt and trusted.
 
     Examples
     --------
@@ -135,6 +140,7 @@ class Run:
     n_adaptive: int = 0
     kernel: Any = None
     training: Any = None
+    surrogate: SurrogateReport | None = None
 
     def __repr__(self) -> str:
         chains, draws, dim = self.draws.shape
@@ -188,7 +194,11 @@ class Run:
         return summarise(self, show_all=all)
 
     def to_datatree(self) -> DataTree:
-        """Return an ArviZ `DataTree`: posterior, sample_stats, and the same of the warm-up if it was kept."""
+        """Return an ArviZ `DataTree`: posterior, sample_stats, and the same of the warm-up if it was kept.
+
+        Of a self-tuned run there is a group ``surrogate`` too: exact evaluations and sd(D) of each round of warm-up,
+        and all else that `SurrogateReport` has as attributes.
+        """
         return datatree.to_datatree(self)
 
     def save(self, path: str | PathLike[str]) -> Path:
@@ -198,3 +208,12 @@ class Run:
         Needs the extra ``netcdf``.
         """
         return datatree.save(self, path)
+
+    def plot_surrogate(self, path: str | PathLike[str]) -> Path:
+        """Draw how well the surrogate did: exact against foretold potentials of the draws, and sd(D) in warm-up.
+
+        The ending of `path` chooses the format: .png, .pdf, .svg. Needs the extra ``plots``.
+        """
+        from understudy.results.surrogate_plot import plot_surrogate
+
+        return plot_surrogate(self, path)

@@ -1,8 +1,9 @@
 """Moments, quantiles and convergence of each parameter, from draws alone.
 
 The effective sample sizes, R-hat and Monte-Carlo errors are those of arviz-stats (rank-normalised and split,
-after Vehtari et al. 2021). What cannot be known is NaN: R-hat of a single chain, convergence from fewer than
-four draws, convergence of a parameter that never changed.
+after Vehtari et al. 2021). Those of squares, about the mean of all chains, tell how well spreads are known: chains that
+jump from side to side know their means long before. What cannot be known is NaN: R-hat of a single chain, convergence
+from fewer than four draws, convergence of a parameter that never changed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ class Statistics:
     mcse: np.ndarray
     ess_bulk: np.ndarray
     ess_tail: np.ndarray
+    ess_squares: np.ndarray
     rhat: np.ndarray
 
     @property
@@ -53,7 +55,7 @@ def statistics(draws: np.ndarray) -> Statistics:
         return Statistics(*([unknown] * len(fields(Statistics))))
     moving = np.ptp(draws, axis=(0, 1)) > 0
     # arviz-stats counts every draw of a constant as effective; nothing is known of it.
-    convergence = np.full((4, dim), np.nan)  # in the order of the fields
+    convergence = np.full((5, dim), np.nan)  # in the order of the fields
     if n >= MIN_DRAWS and moving.any():
         convergence[:, moving] = _convergence(draws[:, :, moving])
     return Statistics(
@@ -68,6 +70,7 @@ def _convergence(draws: np.ndarray) -> np.ndarray:
     from arviz_stats.base import array_stats  # takes a second to import, and only results need it
 
     axes = {"chain_axis": 0, "draw_axis": 1}
+    squares = (draws - draws.mean(axis=(0, 1))) ** 2
     # A chain that never moved divides by zero inside: its R-hat is infinite, as it should be.
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.stack(
@@ -75,6 +78,7 @@ def _convergence(draws: np.ndarray) -> np.ndarray:
                 array_stats.mcse(draws, method="mean", **axes),
                 array_stats.ess(draws, method="bulk", **axes),
                 array_stats.ess(draws, method="tail", prob=(0.05, 0.95), **axes),
+                array_stats.ess(squares, method="bulk", **axes),
                 array_stats.rhat(draws, method="rank", **axes),
             ]
         )

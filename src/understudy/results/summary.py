@@ -12,6 +12,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 
 from understudy.results import tables
 from understudy.results.diagnostics import warnings_for
+from understudy.results.discrepancy import exact_share, spread
 from understudy.results.plain import plain
 from understudy.results.statistics import Statistics, statistics
 
@@ -31,22 +32,28 @@ class Summary:
     Attributes
     ----------
     rows : list of dict
-        One for each parameter: ``parameter, mean, sd, q5, q50, q95, mcse, ess_bulk, ess_tail, rhat``. What is
-        unknown is NaN.
+        One for each parameter: ``parameter, mean, sd, q5, q50, q95, mcse, ess_bulk, ess_tail, ess_squares, rhat``.
+        What is unknown is NaN.
     cost : dict of str to dict
         Of ``"warmup"``, ``"draws"`` and ``"total"``: counts, seconds, acceptance, divergences; with a surrogate the
-        standard deviation of its discrepancy from the exact potential at proposals, sd(D).
-    efficiency : dict of str to float
-        Effective draws per exact evaluation, warm-up included (worst parameter): ``"bulk"``, ``"tail"``.
+        standard deviation of its discrepancy from the exact potential at proposals, sd(D), and the share of steps that
+        were made with exact gradients beside it.
+    effective, efficiency : dict of str to float
+        Effective draws of the worst parameter, and the same per exact evaluation, warm-up included: ``"bulk"`` (for
+        means), ``"tail"``, ``"squares"`` (for spreads).
+    surrogate : dict or None
+        Of a self-tuned run, what its `SurrogateReport` says.
     warnings : list of str
         What to look at before the draws are used.
     about : dict
-        Chains, draws, method settings, seed, versions, complete, exact.
+        Chains, draws, method settings, seed, versions, complete, exact, exact evaluations allowed and spent.
     """
 
     rows: list[dict[str, Any]]
     cost: dict[str, dict[str, float]]
+    effective: dict[str, float]
     efficiency: dict[str, float]
+    surrogate: dict[str, Any] | None
     warnings: list[str]
     about: dict[str, Any]
     shown: tuple[int, ...]
@@ -57,6 +64,8 @@ class Summary:
             **self.about,
             "parameters": self.rows,
             "cost": self.cost,
+            "surrogate": self.surrogate,
+            "effective_draws": self.effective,
             "effective_draws_per_exact_evaluation": self.efficiency,
             "warnings": self.warnings,
         }
@@ -73,14 +82,16 @@ class Summary:
         yield from self._parts()
 
     def _parts(self) -> Iterator[RenderableType]:
-        yield tables.heading(self.about)
+        yield tables.heading(self.about, self.surrogate)
         if self.about["draws"]:
             yield ""
             yield tables.parameters([self.rows[i] for i in self.shown])
             yield from tables.hidden(len(self.rows) - len(self.shown))
         yield ""
         yield tables.costs(self.cost)
-        yield from tables.efficiency(self.efficiency)
+        yield ""
+        yield from tables.efficiency(self.effective, self.efficiency)
+        yield from tables.budget(self.about)
         if self.warnings:
             yield ""
             yield tables.warning_lines(self.warnings)
@@ -91,16 +102,15 @@ def summarise(run: Run, *, show_all: bool = False) -> Summary:
     found = statistics(run.draws)
     chains, n, dim = run.draws.shape
     shown = np.arange(dim) if show_all or dim <= MOST_SHOWN else found.worst_first()[:MOST_SHOWN]
-    cost = {"warmup": _spent(run.warmup), "draws": _spent(run.posterior)}
-    cost["total"] = {
-        key: cost["warmup"][key] + cost["draws"][key]
-        for key in cost["draws"]
-        if key not in ("acceptance", "discrepancy_sd")
-    }
+    effective = _effective(found)
     return Summary(
         rows=_rows(run.parameter_names, found),
-        cost=cost,
-        efficiency=_efficiency(found, run.cost.n_exact),
+        cost=_costs(run),
+        effective=effective,
+        efficiency={
+            key: ess / run.cost.n_exact if run.cost.n_exact else np.nan for key, ess in effective.items()
+        },
+        surrogate=None if run.surrogate is None else asdict(run.surrogate),
         warnings=warnings_for(run, found),
         about={
             "chains": chains,
@@ -110,6 +120,8 @@ def summarise(run: Run, *, show_all: bool = False) -> Summary:
             "seed": run.seed,
             "complete": run.complete,
             "exact": run.exact,
+            "evaluations_allowed": run.settings.get("max_evaluations"),
+            "evaluations_spent": run.cost.n_exact,
             "versions": run.versions,
         },
         shown=tuple(int(i) for i in shown),
@@ -124,8 +136,22 @@ def _rows(names: tuple[str, ...], found: Statistics) -> list[dict[str, Any]]:
     ]
 
 
+def _costs(run: Run) -> dict[str, dict[str, float]]:
+    warmup, draws = _spent(run.warmup), _spent(run.posterior)
+    total = {key: warmup[key] + draws[key] for key in draws}
+    for each, record in ((warmup, run.warmup), (draws, run.posterior)):
+        rate = record.stats.get("acceptance_rate")
+        each["acceptance"] = float(rate.mean()) if rate is not None and rate.size else np.nan
+        each["discrepancy_sd"] = spread(record.stats.get("discrepancy"))
+    if run.surrogate is not None:
+        warmup["discrepancy_sd"] = run.surrogate.sd
+    draws["exact_share"] = exact_share(run)
+    return {"warmup": warmup, "draws": draws, "total": total}
+
+
 def _spent(record: Record) -> dict[str, float]:
-    rate, cost = record.stats.get("acceptance_rate"), record.cost
+    """Return what a phase cost, in counts and seconds that add up."""
+    cost = record.cost
     return {
         **asdict(cost),
         "n_exact": cost.n_exact,
@@ -133,22 +159,10 @@ def _spent(record: Record) -> dict[str, float]:
         "sampler_seconds": cost.sampler_seconds,
         "n_divergences": int(np.sum(record.stats.get("diverging", 0))),
         "n_unsolved": int(np.sum(record.stats.get("unsolved", 0))),
-        "acceptance": float(rate.mean()) if rate is not None and rate.size else np.nan,
-        "discrepancy_sd": _spread(record.stats.get("discrepancy")),
     }
 
 
-def _spread(discrepancy: np.ndarray | None) -> float:
-    """Return the standard deviation of what the surrogate is wrong by at proposals, NaN if there is none."""
-    if discrepancy is None:
-        return np.nan
-    finite = discrepancy[np.isfinite(discrepancy)]
-    return float(finite.std()) if finite.size else np.nan
-
-
-def _efficiency(found: Statistics, n_exact: int) -> dict[str, float]:
-    known = {"bulk": found.ess_bulk, "tail": found.ess_tail}
-    return {
-        key: float(ess.min()) / n_exact if n_exact and np.isfinite(ess).all() else np.nan
-        for key, ess in known.items()
-    }
+def _effective(found: Statistics) -> dict[str, float]:
+    """Return the effective draws of the worst parameter; NaN if they are not known of all."""
+    known = {"bulk": found.ess_bulk, "tail": found.ess_tail, "squares": found.ess_squares}
+    return {key: float(ess.min()) for key, ess in known.items()}

@@ -14,6 +14,7 @@ MOST_DECIMALS = 6
 SHOWN_SETTINGS = {
     "method": "",
     "surrogate": "",
+    "inner_steps": "inner steps",
     "step_size": "step size",
     "n_steps": "number of steps",
     "trajectory_length": "trajectory length",
@@ -21,14 +22,16 @@ SHOWN_SETTINGS = {
 }
 
 
-def heading(about: dict[str, Any]) -> Text:
+def heading(about: dict[str, Any], surrogate: dict[str, Any] | None = None) -> Text:
     """Say in one line what was run, in another with what settings."""
     chains = "1 chain" if about["chains"] == 1 else f"{about['chains']} chains"
     warmup = f" after {about['warmup_draws']} of warm-up" if about["warmup_draws"] else ""
     parts = [f"{chains} x {about['draws']} draws{warmup}"]
     parts += [] if about["seed"] is None else [f"seed {about['seed']}"]
     parts += [] if about["complete"] else ["interrupted"]
-    given = about["settings"]
+    given = dict(about["settings"])
+    if surrogate is not None:
+        given["surrogate"] = _trusted(surrogate)
     settings = [_setting(key, given[key]) for key in SHOWN_SETTINGS if given.get(key) is not None]
     text = Text(", ".join(parts), style="bold")
     return text.append("\n" + ", ".join(settings), style="not bold dim") if settings else text
@@ -81,18 +84,33 @@ def costs(cost: dict[str, dict[str, float]]) -> Table:
     for label, key, form in (
         ("acceptance", "acceptance", ".2f"),
         ("sd(D) of the surrogate", "discrepancy_sd", ".2g"),
+        ("steps with exact gradients", "exact_share", ".0%"),
     ):
-        found = [cost[phase][key] for phase in ("warmup", "draws")]
+        found = [cost[phase].get(key, np.nan) for phase in ("warmup", "draws")]
         if np.isfinite(found).any():
-            table.add_row(label, *(UNKNOWN if np.isnan(each) else f"{each:{form}}" for each in found), "")
+            table.add_row(label, *(f"{each:{form}}" if np.isfinite(each) else UNKNOWN for each in found), "")
     return table
 
 
-def efficiency(found: dict[str, float]) -> Iterator[Text]:
-    """State the figure of merit."""
-    if np.isfinite(list(found.values())).all():
-        numbers = ", ".join(f"{value:#.2g} {key}" for key, value in found.items())
-        yield Text("effective draws per exact evaluation, warm-up included: ").append(numbers, style="bold")
+def efficiency(effective: dict[str, float], each: dict[str, float]) -> Iterator[Table]:
+    """State the figure of merit: effective draws of the worst parameter, and what they cost."""
+    if np.isfinite([*effective.values(), *each.values()]).all():
+        table = _table("effective draws, worst parameter", *effective)
+        table.add_row("in all", *(f"{value:,.0f}" for value in effective.values()))
+        table.add_row(
+            "per exact evaluation, warm-up included",
+            *(Text(f"{value:#.2g}", style="bold") for value in each.values()),
+        )
+        yield table
+
+
+def budget(about: dict[str, Any]) -> Iterator[Text]:
+    """Say what a limited number of exact evaluations has bought."""
+    if about["evaluations_allowed"] is not None:
+        yield Text(
+            f"{about['evaluations_spent']:,} of {about['evaluations_allowed']:,} exact evaluations allowed; "
+            f"{about['draws']:,} draws of each chain"
+        )
 
 
 def warning_lines(warnings: list[str]) -> Table:
@@ -136,6 +154,13 @@ def _number(value: float, places: int) -> str:
 
 def _seconds(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
+
+
+def _trusted(surrogate: dict[str, Any]) -> str:
+    """Name the surrogate and how far it was trusted."""
+    if surrogate["exact_share"] == 1.0:
+        return "HMC in place of a surrogate"
+    return f"surrogate: {surrogate['kind']}" + (" beside HMC" if surrogate["exact_share"] else "")
 
 
 def _setting(key: str, value: Any) -> str:

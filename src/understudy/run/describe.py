@@ -11,17 +11,17 @@ import numpy as np
 
 from understudy.dynamics import DenseMetric, DiagonalMetric
 from understudy.kernels import Kernel
-from understudy.warmup import Training
+from understudy.warmup import Auto, Training
 
 MOST_NUMBERS = 200 * 200  # a dense metric of the largest size that is learnt, but not somebody's data
 
 
-def describe(method: Kernel | Training, kernel: Kernel | None = None) -> dict[str, Any]:
+def describe(method: Kernel | Training | Auto, kernel: Kernel | None = None) -> dict[str, Any]:
     """Return a method's name and settings as plain numbers, strings and lists.
 
     Parameters
     ----------
-    method : Kernel or Training
+    method : Kernel, Training or Auto
         As it was given.
     kernel : Kernel, optional
         What became of it: settings that it has are taken from there.

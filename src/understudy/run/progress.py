@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Self
 
+import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
@@ -106,6 +107,14 @@ class Progress:
         if now >= self._next_update:
             self._next_update = now + UPDATE_SECONDS
             self._update()
+
+    def reach(self, done: int, n_exact: int, acceptance: float, note: str = "") -> None:
+        """Say how far a phase has come that does not advance by ones."""
+        if not self.enabled:
+            return
+        self._done = done - 1
+        self._acceptance = 0.0 if np.isnan(acceptance) else acceptance
+        self.advance(n_exact, self._acceptance, note)
 
     def _update(self) -> None:
         if self._task is not None:

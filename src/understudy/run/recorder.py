@@ -26,6 +26,8 @@ OTHER_STATISTICS = {  # of some kernels only
     "unsolved": bool,
     "discrepancy": float,
     "inner_acceptance": float,
+    "proposal_potential": float,
+    "part": int,
 }
 
 
@@ -63,6 +65,12 @@ class Recorder:
         self._counts = self._evaluator.counts.copy()
         self._started = time.perf_counter()
 
+    def resized(self, n_draws: int) -> Recorder:
+        """Return an empty one with room for more steps, that has been counting since this one was opened."""
+        other = Recorder(self._shape[0], n_draws, self._evaluator)
+        other._counts, other._started = self._counts, self._started
+        return other
+
     def add(self, state: State, info: Info) -> None:
         """Store one step of all chains."""
         now = self._filled
@@ -74,7 +82,8 @@ class Recorder:
         for name, kind in OTHER_STATISTICS.items():
             value = getattr(info, name)
             if value is not None:
-                self._stats.setdefault(name, np.zeros(self._shape, dtype=kind))[:, now] = value
+                absent = np.nan if kind is float else 0  # in steps of a mixture that have no such thing
+                self._stats.setdefault(name, np.full(self._shape, absent, dtype=kind))[:, now] = value
         self._filled = now + 1
 
     def close(self) -> Record:

@@ -13,8 +13,11 @@ from understudy.errors import InputError
 from understudy.kernels import Kernel
 from understudy.kernels.surrogate_hmc import Guided
 from understudy.targets import AnyTarget, ForwardTarget, Target
-from understudy.warmup import ARNSHMC, Training, require_tuning_steps
+from understudy.warmup import ARNSHMC, Auto, Training, require_tuning_steps
 from understudy.warmup.start import read_init
+
+DEFAULT_TUNE = 500
+Method = Kernel | Training | Auto
 
 
 def check_request(
@@ -23,19 +26,25 @@ def check_request(
     tune: Any,
     chains: Any,
     random_seed: Any,
-    method: Kernel | Training,
+    method: Method,
     init: ArrayLike | None,
+    max_evaluations: Any = None,
 ) -> int:
     """Raise `InputError` if anything is wrong; return the seed, a fresh one if none was given."""
     if not isinstance(target, (Target, ForwardTarget)):
         hint = "; pass problem.target" if hasattr(target, "target") else "; wrap your function in Target(...)"
         raise InputError(f"target must be a Target or ForwardTarget, got {type(target).__name__}{hint}")
+    tune = DEFAULT_TUNE if tune is None else tune
     for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
         require_whole(name, value, least)
-    known = isinstance(method, Training) or callable(getattr(method, "step", None))
+    if max_evaluations is not None:
+        require_whole("max_evaluations", max_evaluations, 1)
+    known = isinstance(method, (Training, Auto)) or callable(getattr(method, "step", None))
     if isinstance(method, type) or not known:
         got = f"the class {method.__name__}" if isinstance(method, type) else repr(method)
-        raise InputError(f"method must be such as HMC(), RMHMC(metric=...) or RNSHMC(surrogate), got {got}")
+        raise InputError(
+            f"method must be such as Auto(), HMC(), RMHMC(metric=...) or RNSHMC(surrogate), got {got}"
+        )
     if not getattr(method, "is_exact", False) and not isinstance(method, ARNSHMC):
         raise InputError(
             f"{type(method).__name__} does not declare itself exact; sample() takes exact kernels only"
@@ -43,27 +52,27 @@ def check_request(
     if not target.has_gradient and needs_gradient(method):
         raise InputError(
             f"{type(method).__name__} needs the gradient of the log-density and the target has none; "
-            "give Target(gradient=...) or ForwardTarget(vjp=...), or train a surrogate on values of your own and "
-            "sample with SurrogateHMC"
+            "give Target(gradient=...) or ForwardTarget(vjp=...), or leave method= out: the default needs none"
         )
     if isinstance(method, Guided) and not method.is_set:
         raise InputError(
             f"{type(method).__name__} needs step_size and n_steps (or trajectory_length), which nothing tunes; "
             "give both"
         )
-    require_tuning_steps(method, tune)
+    if not isinstance(method, Auto):
+        require_tuning_steps(method, tune)
     _require_fit(method, chains, target.dim)
     if init is not None:
         read_init(init, target, chains)
     return _seed(random_seed)
 
 
-def needs_gradient(method: Kernel | Training) -> bool:
-    """Whether a method takes exact gradients: all do, but for kernels that come with a trained surrogate."""
-    return not isinstance(method, Guided)
+def needs_gradient(method: Method) -> bool:
+    """Whether a method takes exact gradients: all do, but for `Auto` and kernels that come with a trained surrogate."""
+    return not isinstance(method, (Guided, Auto))
 
 
-def _require_fit(method: Kernel | Training, chains: int, dim: int) -> None:
+def _require_fit(method: Method, chains: int, dim: int) -> None:
     """Raise unless the method's settings are of the size of this run."""
     step_size: Any = getattr(method, "step_size", None)
     shape = np.shape(step_size)

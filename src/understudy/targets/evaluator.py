@@ -22,7 +22,7 @@ from typing import Literal
 
 import numpy as np
 
-from understudy.errors import EvaluationError, InputError, OutputError
+from understudy.errors import BudgetError, EvaluationError, InputError, OutputError
 from understudy.targets.raw import Raw, stack
 from understudy.targets.target import AnyTarget
 
@@ -101,6 +101,9 @@ class Evaluator:
         What has been spent.
     observer : callable or None
         Is told of every evaluation, to learn from it.
+    limit : int or None
+        How many exact evaluations there may be in all. A batch that would go beyond it is a `BudgetError`, and none of
+        it is evaluated.
     last_failure : str
         What happened at the last position that failed for good; empty if none did.
 
@@ -119,6 +122,7 @@ class Evaluator:
     retries: int = 1
     counts: Counts = field(default_factory=Counts)
     observer: Callable[[Evaluation], None] | None = None
+    limit: int | None = None
     last_failure: str = field(default="", init=False)
     # The width of the outputs, once seen, and the requests that have passed `_call_square`.
     _n_outputs: int | None = field(default=None, init=False, repr=False)
@@ -253,6 +257,11 @@ class Evaluator:
         """Call the target once, counted and timed; return its answer or what it raised."""
         raw: Raw | None = None
         error: Exception | None = None
+        if self.limit is not None and self.counts.n_exact + len(parameters) > self.limit:
+            raise BudgetError(
+                f"{self.limit} exact evaluations are allowed, {self.counts.n_exact} are spent and "
+                f"{len(parameters)} more were asked for; allow more (max_evaluations=)"
+            )
         started = time.perf_counter()
         try:
             raw = self.target.evaluate(parameters, gradient=gradient)

@@ -3,6 +3,7 @@
 What is left behind is a frozen kernel. Only `ARNSHMC` goes on learning while draws are kept, and its results say so.
 """
 
+from understudy.warmup.auto import Auto
 from understudy.warmup.choice import require_tuning_steps, warmup_for
 from understudy.warmup.learning import learner_for
 from understudy.warmup.methods import ARNSHMC, RNSHMC, RNSRMHMC, Training
@@ -13,6 +14,7 @@ __all__ = [
     "ARNSHMC",
     "RNSHMC",
     "RNSRMHMC",
+    "Auto",
     "Learner",
     "Training",
     "Warmup",

@@ -1,0 +1,95 @@
+r"""Warnings about surrogates: chains held up, mass that may not have been seen, trust that was not earned.
+
+*Held up.* With normal discrepancies of standard deviation s, the lowest of n draws is about
+:math:`s^2 + s \sqrt{2 \log n}` below the surrogate's mean, and is left again with probability :math:`e^{D + s^2/2}`.
+So the longest stay is about :math:`e^{s^2/2 + s \sqrt{2 \log n}}` draws, which effective sample sizes account for. A
+stay three times as long tells of a place where the surrogate is wrong as it is nowhere else.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from understudy.results.discrepancy import Surprises, exact_share, longest_stays, middle_spread, surprises
+
+if TYPE_CHECKING:
+    from understudy.results.run import Run
+    from understudy.results.surrogate_report import SurrogateReport
+
+#: A stay of no more draws, or of no larger share of a chain, is no trouble; one of a larger share always is.
+SHORT_STAY, SMALL_SHARE, LARGE_SHARE = 30, 0.02, 0.1
+TIMES_LONGER = 3.0
+#: Surprises that stand for a smaller share of the posterior are what tails are like.
+SMALL_MASS = 0.01
+
+
+def surrogate_warnings(run: Run) -> list[str]:
+    """List what is wrong with the surrogate of a run, or may be; nothing if it had none."""
+    discrepancy = run.posterior.stats.get("discrepancy")
+    warnings = fall_back(run.surrogate, exact_share(run))
+    if discrepancy is not None and run.draws.shape[1]:
+        if run.surrogate is not None:
+            warnings += unseen_mass(surprises(discrepancy, run.surrogate))
+        warnings += held_up(run.draws, discrepancy)
+    return warnings
+
+
+def fall_back(report: SurrogateReport | None, share: float) -> list[str]:
+    """Say how far the surrogate was trusted, if not fully, and why."""
+    if report is None or not report.reason:
+        return []
+    if report.exact_share == 1.0:
+        return [
+            f"fell back on HMC, with exact gradients all the way, since the surrogate was of no use: {report.reason}; "
+            "method=HMC() saves its warm-up, a longer one (tune=) or a reparametrised model may do better"
+        ]
+    if report.exact_share > 0.0:
+        return [
+            f"{share:.0%} of the steps were made with exact gradients, since the surrogate did not earn full trust: "
+            f"{report.reason}; a longer warm-up (tune=) or a reparametrised model may do better"
+        ]
+    return [
+        f"the surrogate did not earn full trust: {report.reason}; there is no gradient for exact steps beside it, so "
+        "chains may miss what it has not seen: tune longer (tune=), or give a gradient"
+    ]
+
+
+def unseen_mass(found: Surprises) -> list[str]:
+    """Say where the potential was far below what was foretold."""
+    if found.mass < SMALL_MASS:
+        return []
+    return [
+        f"the potential was far below what the surrogate foretold at {found.count} of {found.n:,} proposals, by "
+        f"{found.worst:.1f} at worst: there may be mass it has not seen; tune longer (tune=), start chains further "
+        "apart (init=), or hold the draws against method=HMC()"
+    ]
+
+
+def held_up(draws: np.ndarray, discrepancy: np.ndarray) -> list[str]:
+    """Name the chain that stayed at one place for longer than sd(D) accounts for, if there is one."""
+    n, stays = draws.shape[1], longest_stays(draws)
+    longest = int(stays.max())
+    if (
+        longest <= longest_tolerable(n, middle_spread(discrepancy)) or longest == n
+    ):  # which has its own warning
+        return []
+    return [
+        f"chain {int(stays.argmax())} stayed at one place for {longest} draws in a row: the surrogate is too high "
+        "there, and chains come too rarely; tune longer (tune=), draw more (draws=), or hold the draws against "
+        "method=HMC()"
+    ]
+
+
+def longest_tolerable(n_draws: int, sd: float) -> float:
+    """Return the longest stay, in draws, that calls for no warning.
+
+    Examples
+    --------
+    >>> [round(longest_tolerable(1000, sd)) for sd in (0.1, 0.5, 0.8, 2.0)]
+    [30, 30, 81, 100]
+    """
+    usual = np.exp(min(0.5 * sd**2 + sd * np.sqrt(2.0 * np.log(max(n_draws, 2))), 700.0))
+    least = max(SHORT_STAY, SMALL_SHARE * n_draws)
+    return float(np.clip(TIMES_LONGER * usual, least, max(least, LARGE_SHARE * n_draws)))

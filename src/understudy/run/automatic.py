@@ -1,0 +1,120 @@
+"""The self-tuned run: rehearse, judge, and choose what the draws are made with."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from understudy.errors import BudgetError
+from understudy.kernels import Kernel, Mixture, State, Streams, SurrogateTransition
+from understudy.results import SurrogateReport
+from understudy.run.progress import Progress
+from understudy.surrogates import TrainingSet
+from understudy.surrogates.fingerprint import fingerprint
+from understudy.targets import AnyTarget, Evaluator
+from understudy.warmup import Auto
+from understudy.warmup.rehearsal import Outcome, Plan, Trust, judge, rehearse, require_use
+
+#: Share of exact steps where trust is lost but there is no budget left to tune HMC.
+MIXED = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """What a rehearsal leaves for the draws; `kernel` is None where exact HMC is to take over."""
+
+    kernel: Kernel | None
+    state: State
+    report: SurrogateReport
+    training: TrainingSet
+
+
+def prepare(
+    method: Auto,
+    evaluator: Evaluator,
+    streams: Streams,
+    init: ArrayLike | None,
+    plan: Plan,
+    progress: Progress,
+) -> Prepared:
+    """Rehearse within the plan, and judge what came of it."""
+    limit, evaluator.limit = evaluator.limit, plan.most
+    progress.start("warm-up", plan.most)
+
+    def tell(phase: str, sd: float, accepted: float) -> None:
+        note = phase if not np.isfinite(sd) else f"{phase}, sd(D) {sd:.2f}"
+        progress.reach(evaluator.counts.n_exact, evaluator.counts.n_exact, accepted, note)
+
+    try:
+        outcome = rehearse(evaluator, streams, init, plan, method.surrogate, tell)
+    except BudgetError as error:
+        raise BudgetError(
+            f"{plan.most} evaluations of warm-up are too few to find the posterior of {plan.dim} parameters; allow "
+            f"at least {40 + 4 * plan.dim} (tune=), or more in all (max_evaluations=)"
+        ) from error
+    evaluator.limit = limit
+    trust = judge(outcome)
+    if not evaluator.target.has_gradient:
+        require_use(outcome, trust)
+    kernel = _kernel(outcome, trust, limited=limit is not None)
+    return Prepared(kernel, outcome.state, _report(outcome, trust, kernel), outcome.training)
+
+
+def plan_for(target: AnyTarget, n_draws: int, tune: int | None, budget: int | None) -> Plan:
+    """Return how much may be learnt: within `tune`, and two thirds of the budget.
+
+    Values alone must determine a quadratic; a gradient, or the outputs of a model, say more.
+    """
+    dim = target.dim
+    most = 150 + 10 * dim
+    if not target.has_gradient and not hasattr(target, "likelihood"):
+        most += 50 + 2 * (dim + 1) * (dim + 2)
+    most = most if tune is None else tune
+    if budget is not None:
+        most = min(most, 2 * budget // 3)
+    return Plan(dim, n_draws, most, budget)
+
+
+def check_unchanged(report: SurrogateReport | None, kernel: Kernel | None) -> None:
+    """Raise if a frozen surrogate is not what it was before the first draw."""
+    if report is None or not report.fingerprint:
+        return
+    now = fingerprint(_surrogate(kernel))
+    if now != report.fingerprint:
+        raise AssertionError(
+            f"the frozen surrogate changed while draws were kept: {report.fingerprint}, {now}"
+        )
+
+
+def _kernel(outcome: Outcome, trust: Trust, *, limited: bool) -> Kernel | None:
+    """Return the surrogate's kernel, mixed with exact steps as far as trust is missing, or None without any."""
+    if trust.exact_share == 0.0 or outcome.exact is None:
+        return outcome.kernel
+    share = trust.exact_share
+    if share == 1.0:
+        if not limited:
+            return None
+        share = MIXED
+    return Mixture((outcome.kernel, outcome.exact), (1.0 - share, share))
+
+
+def _report(outcome: Outcome, trust: Trust, kernel: Kernel | None) -> SurrogateReport:
+    share = 1.0 if kernel is None else kernel.weights[1] if isinstance(kernel, Mixture) else 0.0
+    return SurrogateReport(
+        kind=outcome.playing,
+        sd=outcome.sd,
+        usual=outcome.usual,
+        surprises=outcome.surprises,
+        exact_share=share,
+        reason=trust.reason,
+        history=outcome.history,
+        fingerprint="" if kernel is None else fingerprint(_surrogate(kernel)),
+    )
+
+
+def _surrogate(kernel: Kernel | None) -> object:
+    if isinstance(kernel, Mixture):
+        kernel = kernel.kernels[0]
+    return kernel.surrogate if isinstance(kernel, SurrogateTransition) else None

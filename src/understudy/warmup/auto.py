@@ -1,0 +1,47 @@
+"""`Auto`: the method that tunes itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from understudy.errors import InputError
+from understudy.surrogates import Surrogate
+
+
+@dataclass(frozen=True, eq=False)
+class Auto:
+    """Learn a stand-in of the posterior in a rehearsal, then draw at one exact value each.
+
+    What `sample` does if nothing else is asked for. It finds the typical set, explores it with walkers on a surrogate
+    that is trained on every exact evaluation, looks for mass that the surrogate may have walled off, and stops when
+    further learning would cost more than it saves. Kept draws come from a frozen `SurrogateTransition`. Where the
+    surrogate does not earn trust, steps with exact gradients are mixed in, up to all of them, and the run says so.
+
+    Parameters
+    ----------
+    surrogate : Surrogate, optional
+        The only candidate, such as ``SoftplusNetwork(1000)``. By default several are tried, and the one that foretells
+        exact potentials best is taken: a quadratic, a quadratic with hidden nodes, a Gaussian process on gradients;
+        for a `ForwardTarget`, emulators of its outputs.
+
+    Examples
+    --------
+    >>> import understudy as us
+    >>> target = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
+    >>> run = us.sample(target, draws=100, chains=2, method=us.Auto(us.QuadraticNetwork()), random_seed=1)
+    >>> run.posterior.cost.n_values, run.posterior.cost.n_gradients
+    (200, 0)
+    """
+
+    surrogate: Surrogate | None = None
+
+    is_exact = True
+
+    def __post_init__(self) -> None:
+        if self.surrogate is not None and (
+            isinstance(self.surrogate, type) or not callable(getattr(self.surrogate, "fit", None))
+        ):
+            raise InputError(
+                f"Auto takes a recipe such as SoftplusNetwork(1000) as its surrogate, got {self.surrogate!r}; leave it "
+                "out to have one chosen"
+            )

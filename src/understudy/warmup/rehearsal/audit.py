@@ -1,0 +1,51 @@
+"""Audit: a few trajectories with exact gradients, from where the walkers are.
+
+They follow the posterior itself, so they go where a surrogate may have put a wall. What they find is held against what
+was foretold before anyone learns from it. An audit can object; it certifies nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from understudy.dynamics import DenseMetric
+from understudy.kernels import HMC, SharedStream, State
+from understudy.warmup.rehearsal.diary import Trial
+from understudy.warmup.rehearsal.explore import Explorer
+from understudy.warmup.rehearsal.walk import find_step
+
+N_TRAJECTORIES = 2
+LENGTH = 1.6
+MOST_STEPS = 12
+
+
+def audit(explorer: Explorer) -> float:
+    """Follow exact trajectories of the cold walkers; return the share of what they saw that was a surprise.
+
+    A surprise is a potential more than 1 below what was foretold, beyond the usual.
+    """
+    walkers, candidates, diary = explorer.walkers, explorer.candidates, explorer.diary
+    start = walkers.position[walkers.cold]
+    step_size = find_step(candidates.surrogate, explorer.frame, start, explorer.rng)
+    kernel = exact_kernel(explorer, step_size)
+    first, known = len(diary.heard), len(diary)
+    state = State(start, walkers.potential[walkers.cold])
+    streams = SharedStream(explorer.rng, len(start))
+    for _ in range(N_TRAJECTORIES):
+        state, _ = kernel.step(streams, state, diary.evaluator)
+    new = diary.heard[first:]
+    position = np.concatenate([each.position for each in new])
+    potential = np.concatenate([each.potential for each in new])
+    seen = np.isfinite(potential)
+    foretold = candidates.foretell(position[seen])
+    usual = np.median(diary.discrepancies(candidates.playing)) if diary.trials else 0.0
+    diary.trials.append(Trial("audit", known, potential[seen], foretold))
+    discrepancy = potential[seen] - foretold[candidates.playing]
+    return float((discrepancy - usual < -1.0).mean()) if seen.any() else 1.0
+
+
+def exact_kernel(explorer: Explorer, step_size: float) -> HMC:
+    """Return HMC with exact gradients in the explorer's frame."""
+    step_size = max(step_size, LENGTH / MOST_STEPS)
+    factor = explorer.frame.factor
+    return HMC(step_size, trajectory_length=LENGTH, metric=DenseMetric(factor @ factor.T))

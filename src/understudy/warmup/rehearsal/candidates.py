@@ -1,0 +1,138 @@
+"""Which stand-ins are tried, and which of them plays.
+
+The quadratic is first: it costs next to nothing to train and is all that many posteriors need. Richer ones join once it
+proves too plain, or at once where there are few parameters and they cost as little. A forward model is emulated by its
+outputs, which needs no gradient. Each is trained on all that is known whenever that has grown by a fifth, and judged by
+what it foretold of positions it had not seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from understudy.surrogates import (
+    Fitted,
+    GaussianProcess,
+    OutputSurrogate,
+    QuadraticNetwork,
+    Surrogate,
+    TrainingSet,
+    Whitening,
+)
+from understudy.surrogates.gp import FittedProcess
+from understudy.targets import AnyTarget
+from understudy.warmup.rehearsal.diary import Diary
+
+#: sd(D) from which on richer candidates are worth their training.
+TOO_PLAIN = 0.15
+#: Up to how many parameters all candidates are tried from the start.
+FEW_PARAMETERS = 6
+N_HIDDEN = 300
+MOST_ROWS = 4800
+#: Another candidate plays only if it is so much better.
+CLEARLY = 0.9
+
+
+@dataclass
+class Candidates:
+    """All surrogates in training, and the one that plays.
+
+    Parameters
+    ----------
+    target : AnyTarget
+        Tells whether there are outputs to emulate.
+    diary : Diary
+        What there is to learn from, and the scores.
+    rng : Generator
+        Draws hidden nodes, and so on.
+    recipe : Surrogate, optional
+        The only candidate, if it is given.
+
+    Attributes
+    ----------
+    fitted : dict of str to Fitted
+    playing : str
+        The name of the one in use.
+    """
+
+    target: AnyTarget
+    diary: Diary
+    rng: np.random.Generator
+    recipe: Surrogate | None = None
+    fitted: dict[str, Fitted] = field(default_factory=dict)
+    playing: str = ""
+    n_known: int = 0
+    _process: GaussianProcess = field(
+        default_factory=lambda: GaussianProcess("rational_quadratic", trend="radial", max_rows=1000)
+    )
+    _n_learnt: int = 0
+
+    @property
+    def surrogate(self) -> Fitted:
+        """The one that plays."""
+        return self.fitted[self.playing]
+
+    @property
+    def sd(self) -> float:
+        """sd(D) of the one that plays."""
+        return self.diary.sd(self.playing)
+
+    def foretell(self, position: np.ndarray) -> dict[str, np.ndarray]:
+        """Return what each candidate says of positions."""
+        with np.errstate(all="ignore"):
+            return {name: fitted.potential(position) for name, fitted in self.fitted.items()}
+
+    def choose(self) -> None:
+        """Let the best of them play."""
+        scores = {name: self.diary.sd(name) for name in self.fitted}
+        best = min(scores, key=lambda name: scores[name])
+        if self.playing not in scores or scores[best] < CLEARLY * scores[self.playing]:
+            self.playing = best
+
+    def train(self, frame: Whitening) -> None:
+        """Train all candidates on all that is known."""
+        training = self.diary.training()
+        self.fitted = {name: self._fit(name, each, training) for name, each in self._recipes(frame).items()}
+        self.n_known = len(self.diary)
+        if self.playing not in self.fitted:
+            self.playing = next(iter(self.fitted))
+
+    @property
+    def is_due(self) -> bool:
+        """Whether enough has been learnt since the last training for another."""
+        return len(self.diary) >= 1.2 * self.n_known
+
+    def _recipes(self, frame: Whitening) -> dict[str, Surrogate]:
+        if self.recipe is not None:
+            return {type(self.recipe).__name__: self.recipe}
+        if hasattr(self.target, "likelihood"):
+            return self._emulators(frame)
+        found: dict[str, Surrogate] = {"quadratic": QuadraticNetwork(whitening=frame)}
+        plain = len(self.fitted) > 1 or self.target.dim <= FEW_PARAMETERS
+        if plain or TOO_PLAIN < self.diary.sd("quadratic") < np.inf:
+            found["network"] = QuadraticNetwork(N_HIDDEN, radial=True, whitening=frame)
+            found["process"] = replace(self._process, whitening=frame)
+        return found
+
+    def _emulators(self, frame: Whitening) -> dict[str, Surrogate]:
+        emulator = replace(OutputSurrogate.of(self.target), whitening=frame)  # type: ignore[arg-type]
+        found: dict[str, Surrogate] = {"outputs": emulator}
+        if len(self.fitted) > 1 or TOO_PLAIN < self.diary.sd("outputs") < np.inf:
+            found["outputs network"] = replace(emulator, n_hidden=N_HIDDEN)
+        return found
+
+    def _fit(self, name: str, recipe: Surrogate, training: TrainingSet) -> Fitted:
+        if not isinstance(recipe, GaussianProcess):
+            return recipe.fit(training, self.rng)
+        most = MOST_ROWS // (1 + training.dim * self.diary.gradient)
+        known = training.select()
+        known = known.rows(np.arange(len(known)) >= len(known) - most)
+        if len(known) >= 1.5 * self._n_learnt:
+            recipe = replace(recipe, hyperparameters=None)
+        found = recipe.fit(known, self.rng)
+        assert isinstance(found, FittedProcess)
+        if recipe.hyperparameters is None:
+            self._process, self._n_learnt = replace(recipe, hyperparameters=found.hyperparameters), len(known)
+        return found

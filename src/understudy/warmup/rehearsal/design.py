@@ -1,0 +1,90 @@
+"""What is evaluated before there is anything to walk on, where no gradient shows the way.
+
+*Outputs.* A forward model is run at draws from the prior. Then, until the chains have arrived, each is sent to where
+the emulator of its outputs would have it: down to the minimum of the emulated potential, no further than a radius that
+it earns, and a little astray, so that all of them learn something different.
+
+*Values.* Descent by differences has found the lowest point and some of the curvature; draws from the normal
+distribution that this suggests are enough of them to determine a quadratic.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.optimize import minimize
+
+from understudy.kernels import State
+from understudy.surrogates import Fitted, Whitening
+from understudy.targets import AnyTarget
+from understudy.warmup.rehearsal.candidates import Candidates
+from understudy.warmup.rehearsal.diary import Diary
+from understudy.warmup.rehearsal.find import Start, typical_height
+from understudy.warmup.rehearsal.walk import find_step, transition, walk
+
+N_PRIOR = 200
+MOST_ROUNDS = 15
+
+
+def find_by_outputs(diary: Diary, candidates: Candidates, state: State) -> Start:
+    """Run the model at draws from the prior, then follow its emulator to the typical set."""
+    target, rng, dim = candidates.target, candidates.rng, state.position.shape[1]
+    prior = _prior_draws(target, rng)
+    frame = Whitening.from_positions(prior)
+    diary.evaluate(prior[: max(dim + 2 - len(state.position), 0)])
+    position, potential = np.array(state.position), np.array(state.potential)
+    radius = np.full(len(position), np.sqrt(dim))
+    for _ in range(MOST_ROUNDS):
+        candidates.train(frame)
+        ends = np.stack([_minimum(candidates.surrogate, frame, each) for each in position])
+        step_size = find_step(candidates.surrogate, frame, ends, rng, 1.0)
+        ends, _ = walk(transition(candidates.surrogate, frame, step_size, 1.0, 1), ends, rng)
+        found = diary.evaluate(_no_further(frame, position, ends, radius)).potential
+        lower = found < potential
+        gain = np.where(lower, potential - found, 0.0)
+        position[lower], potential[lower] = diary.heard[-1].position[lower], found[lower]
+        radius *= np.where(lower, 2.0, 0.5)
+        near = potential < diary.lowest + typical_height(dim)
+        if near.all() and gain.max() < 0.5 * dim + 4.0:
+            break
+    candidates.fitted = {}
+    return Start(position, frame)
+
+
+def determine_quadratic(diary: Diary, start: Start, rng: np.random.Generator) -> None:
+    """Evaluate draws of the normal distribution of the frame, as many as a quadratic has coefficients, and some."""
+    dim = start.frame.mean.size
+    white = rng.standard_normal((int(0.65 * (dim + 1) * (dim + 2)) + 1, dim))
+    diary.evaluate(start.frame.from_white(white))
+
+
+def _prior_draws(target: AnyTarget, rng: np.random.Generator) -> np.ndarray:
+    """Return draws from the prior, as positions; uniform ones where it cannot be drawn from."""
+    first = target.sample_start(rng)
+    if first is None:
+        return rng.uniform(-2.0, 2.0, (N_PRIOR, target.dim))
+    draws = np.stack([first, *(np.asarray(target.sample_start(rng)) for _ in range(N_PRIOR - 1))])
+    return np.asarray(target.transform.to_position(draws))
+
+
+def _minimum(surrogate: Fitted, frame: Whitening, position: np.ndarray) -> np.ndarray:
+    """Return a minimum of the surrogate near a position."""
+
+    def height(white: np.ndarray) -> tuple[float, np.ndarray]:
+        with np.errstate(all="ignore"):
+            potential, gradient = surrogate.potential_and_gradient(frame.from_white(white[None]))
+        if not (np.isfinite(potential).all() and np.isfinite(gradient).all()):
+            return 1e100, np.zeros_like(white)
+        return float(potential[0]), frame.gradient_to_white(gradient)[0]
+
+    found = minimize(
+        height, frame.to_white(position[None])[0], jac=True, method="L-BFGS-B", options={"maxiter": 50}
+    )
+    return frame.from_white(found.x[None])[0]
+
+
+def _no_further(frame: Whitening, position: np.ndarray, ends: np.ndarray, radius: np.ndarray) -> np.ndarray:
+    """Return the ends, or points on the way to them at the radius."""
+    way = frame.vector_to_white(ends - position)
+    distance = np.linalg.norm(way, axis=1)
+    share = np.minimum(1.0, radius / np.maximum(distance, 1e-300))
+    return position + share[:, None] * (ends - position)

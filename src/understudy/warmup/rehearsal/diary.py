@@ -1,0 +1,139 @@
+"""What warm-up has paid for, and how well it was foretold."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+
+from understudy.surrogates import TrainingSet
+from understudy.targets import Evaluation, Evaluator
+
+Kind = Literal["walk", "warm", "scout", "audit"]
+#: A discrepancy counts as at most this far from the median: beyond it a proposal is as lost as can be.
+CLIP = 4.0
+
+
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """Exact potentials beside what each candidate had foretold before it learnt from them."""
+
+    kind: Kind
+    n: int  # evaluations known when foretold
+    potential: np.ndarray
+    foretold: dict[str, np.ndarray]
+
+
+@dataclass
+class Diary:
+    """Hears every exact evaluation, keeps it for training, and keeps score of the candidates.
+
+    Parameters
+    ----------
+    evaluator : Evaluator
+        Is observed from now on.
+    gradient : bool
+        Whether to pay for gradients.
+    """
+
+    evaluator: Evaluator
+    gradient: bool
+    heard: list[Evaluation] = field(default_factory=list)
+    trials: list[Trial] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.evaluator.observer = self.heard.append
+
+    def __len__(self) -> int:
+        return sum(len(each.potential) for each in self.heard)
+
+    @property
+    def lowest(self) -> float:
+        """The lowest potential seen."""
+        return min((float(each.potential.min(initial=np.inf)) for each in self.heard), default=np.inf)
+
+    def evaluate(self, position: np.ndarray) -> Evaluation:
+        """Pay for exact answers, with gradients if they are to be had."""
+        if self.gradient:
+            return self.evaluator.value_and_gradient(position)
+        return self.evaluator.value(position)
+
+    def try_out(self, position: np.ndarray, kind: Kind, foretold: dict[str, np.ndarray]) -> Evaluation:
+        """Pay for exact answers, and hold what was foretold against them."""
+        known = len(self)
+        found = self.evaluate(position)
+        self.trials.append(Trial(kind, known, found.potential, foretold))
+        return found
+
+    def training(self) -> TrainingSet:
+        """Return all that can be learnt from, each position once."""
+        position = np.concatenate([each.position for each in self.heard])
+        potential = np.concatenate([each.potential for each in self.heard])
+        usable = np.isfinite(potential)
+        gradient = np.concatenate([_gradient(each) for each in self.heard]) if self.gradient else None
+        outputs = _outputs(self.heard)
+        if outputs is not None:
+            usable &= np.isfinite(outputs).all(axis=1)
+        _, first = np.unique(position, axis=0, return_index=True)
+        chosen = np.sort(first[usable[first]])
+        return TrainingSet(
+            position[chosen],
+            potential[chosen],
+            None if gradient is None else gradient[chosen],
+            None if outputs is None else outputs[chosen],
+        )
+
+    def discrepancies(self, candidate: str, kinds: tuple[Kind, ...] = ("walk",)) -> np.ndarray:
+        """Return exact less foretold potentials of one candidate, in order, finite ones only."""
+        parts = [
+            each.potential - each.foretold[candidate]
+            for each in self.trials
+            if each.kind in kinds and candidate in each.foretold
+        ]
+        found = np.concatenate(parts) if parts else np.empty(0)
+        return found[~np.isnan(found)]
+
+    def sd(self, candidate: str) -> float:
+        """Return sd(D) of a candidate over the later half of its trials; infinite while there are too few."""
+        found = self.discrepancies(candidate)
+        return spread(found[-max(MIN_TRIALS, len(found) // 2) :])
+
+    def surprises(self, candidate: str, last: int = 12) -> float:
+        """Return the share of recent trials that found the potential far below what was foretold."""
+        usual = self.discrepancies(candidate)
+        found = self.discrepancies(candidate, ("walk", "scout", "audit"))[-last:]
+        if not len(usual) or not len(found):
+            return 1.0
+        return float((found - np.median(usual) < -1.0).mean())
+
+
+MIN_TRIALS = 12
+
+
+def spread(discrepancy: np.ndarray) -> float:
+    """Return the root mean square of discrepancies about their median, each clipped; infinite if there are few."""
+    if len(discrepancy) < MIN_TRIALS // 2:
+        return np.inf
+    about = np.clip(discrepancy - np.median(discrepancy), -CLIP, CLIP)
+    return float(np.sqrt(np.mean(about**2)))
+
+
+def _gradient(evaluation: Evaluation) -> np.ndarray:
+    if evaluation.gradient is None:
+        return np.full_like(evaluation.position, np.nan)
+    return evaluation.gradient
+
+
+def _outputs(heard: list[Evaluation]) -> np.ndarray | None:
+    """Return all outputs, NaN where the model was not run; None if there are none at all."""
+    widths = {each.outputs.shape[1] for each in heard if each.outputs is not None}
+    if not widths:
+        return None
+    (width,) = widths
+    return np.concatenate(
+        [
+            np.full((len(each.potential), width), np.nan) if each.outputs is None else each.outputs
+            for each in heard
+        ]
+    )

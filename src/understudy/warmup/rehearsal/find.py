@@ -1,0 +1,195 @@
+"""Find the typical set: where the mass is, and how wide it is.
+
+The chain that starts lowest descends by L-BFGS, along exact gradients or, where there are none, along differences. At
+its end the curvature is measured, by one more gradient along each axis, and gives the *frame*: coordinates in which the
+posterior is about a standard normal. The other chains descend in this frame, for a few steps only; one that is still
+far up afterwards is put on the line from where it is to the lowest point, at the distance of the typical set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.optimize import OptimizeResult, minimize
+
+from understudy.kernels import State
+from understudy.surrogates import Whitening
+from understudy.warmup.rehearsal.diary import Diary
+
+#: Descent ends when so many iterations have gained no more than this.
+PATIENCE, GAIN = 3, 0.3
+MOST_ITERATIONS = 80
+FEW_CALLS = 10
+#: Curvatures below this share of the median count as that much.
+FLOOR = 0.05
+#: Rises of the potential between which a step tells the curvature well.
+LEAST_RISE, MOST_RISE = 0.003, 10.0
+DIFFERENCE = 1e-4
+
+
+#: Potential and gradient at one position, exact or by differences.
+Slope = Callable[[Diary, np.ndarray], tuple[float, np.ndarray]]
+#: Steps of L-BFGS and the changes of the gradient along them.
+Pairs = tuple[np.ndarray, np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where the chains are, and the frame."""
+
+    position: np.ndarray  # (chains, dim)
+    frame: Whitening
+
+
+def typical_height(dim: int) -> float:
+    """Return how far above the lowest potential there is mass worth learning."""
+    return 12.0 + 1.5 * dim
+
+
+def find(diary: Diary, state: State) -> Start:
+    """Descend from where the chains start, and measure the curvature; `state` has been evaluated."""
+    dim = state.position.shape[1]
+    slope = exact_slope if diary.gradient else difference_slope
+    order = np.argsort(state.potential)
+    identity = Whitening(np.zeros(dim), np.eye(dim))
+    lowest, height, pairs = _descend(diary, slope, state.position[order[0]], identity)
+    frame = _frame_of_pairs(lowest, pairs, dim)
+    if diary.gradient:
+        frame = _frame_of_curvature(diary, lowest, frame)
+    position = np.array(state.position)
+    position[order[0]] = lowest
+    for i in order[1:]:
+        position[i] = _join(diary, slope, state.position[i], frame, height)
+    return Start(position, frame)
+
+
+def exact_slope(diary: Diary, position: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return potential and gradient at one position."""
+    found = diary.evaluate(position[None])
+    assert found.gradient is not None
+    return float(found.potential[0]), found.gradient[0]
+
+
+def difference_slope(diary: Diary, position: np.ndarray) -> tuple[float, np.ndarray]:
+    """Return the potential at one position, and differences to one neighbour along each axis."""
+    step = DIFFERENCE * (1.0 + np.abs(position))
+    found = diary.evaluate(np.concatenate([position[None], position + np.diag(step)])).potential
+    if not np.isfinite(found).all():
+        return float(found[0]), np.zeros(len(position))
+    return float(found[0]), (found[1:] - found[0]) / step
+
+
+def _descend(
+    diary: Diary,
+    slope: Slope,
+    position: np.ndarray,
+    frame: Whitening,
+    *,
+    enough: float = -np.inf,
+    most_calls: int = 10 * MOST_ITERATIONS,
+) -> tuple[np.ndarray, float, Pairs]:
+    """Return the lowest position found, its potential, and the pairs of L-BFGS in the caller's coordinates."""
+    best: list[float] = []
+    low: tuple[float, np.ndarray] = np.inf, position
+
+    def height(white: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal low
+        here = frame.from_white(white[None])[0]
+        potential, gradient = slope(diary, here)
+        if potential < low[0]:
+            low = potential, here
+        if not np.isfinite(potential):
+            return 1e100, np.zeros_like(white)
+        return potential, frame.gradient_to_white(gradient[None])[0]
+
+    def check(intermediate_result: OptimizeResult) -> None:
+        best.append(float(intermediate_result.fun))
+        stalled = len(best) > PATIENCE and best[-1 - PATIENCE] - best[-1] < GAIN
+        if stalled or best[-1] < enough:
+            raise StopIteration
+
+    found = minimize(
+        height,
+        frame.to_white(position[None])[0],
+        jac=True,
+        method="L-BFGS-B",
+        callback=check,
+        options={"maxiter": MOST_ITERATIONS, "maxcor": 30, "maxfun": most_calls},
+    )
+    inverse: Any = found.hess_inv
+    return low[1], low[0], (inverse.sk @ frame.factor.T, inverse.yk @ frame.inverse)
+
+
+def _frame_of_pairs(centre: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], dim: int) -> Whitening:
+    """Return the frame of the inverse Hessian that steps and changes of the gradient tell (BFGS).
+
+    Directions that no step has taken have the typical curvature of those that were.
+    """
+    ratios = [float(s @ y) / float(y @ y) for s, y in zip(*pairs, strict=True) if s @ y > 0]
+    inverse = (np.median(ratios) if ratios else 1.0) * np.eye(dim)
+    for s, y in zip(*pairs, strict=True):
+        if s @ y > 0:
+            across = np.eye(dim) - np.outer(s, y) / (s @ y)
+            inverse = across @ inverse @ across.T + np.outer(s, s) / (s @ y)
+    values, vectors = np.linalg.eigh(0.5 * (inverse + inverse.T))
+    values = np.maximum(values, 1e-12 * values[-1])
+    return Whitening(centre, np.linalg.cholesky((vectors * values) @ vectors.T))
+
+
+def _frame_of_curvature(diary: Diary, centre: np.ndarray, frame: Whitening) -> Whitening:
+    """Measure the Hessian at the centre by a gradient a step away along each axis of the frame."""
+    dim = len(centre)
+    known = diary.training()
+    here = int((known.position == centre).all(axis=1).argmax())
+    assert known.gradient is not None
+    gradient, potential = frame.gradient_to_white(known.gradient[here]), float(known.potential[here])
+    step, curvature, todo = np.ones(dim), np.eye(dim), np.arange(dim)
+    for _ in range(3):
+        away = diary.evaluate(frame.from_white(np.eye(dim)[todo] * step[todo, None]))
+        assert away.gradient is not None
+        rise = np.abs(away.potential - potential)
+        told = np.isfinite(rise)
+        change = frame.gradient_to_white(away.gradient[told]) - gradient
+        curvature[todo[told]] = change / step[todo[told], None]
+        good = (rise > LEAST_RISE) & (rise < MOST_RISE)
+        with np.errstate(all="ignore"):
+            better = step[todo] * np.where(told, np.clip(np.sqrt(0.7 / rise), 0.02, 50.0), 0.1)
+        step[todo], todo = np.where(good, step[todo], better), todo[~good]
+        if not len(todo):
+            break
+    # In units of steps that tell the curvature well no direction is much wider or narrower than the others.
+    scaled = Whitening(frame.mean, np.linalg.cholesky((frame.factor * step**2) @ frame.factor.T))
+    mixed = frame.vector_to_white(scaled.factor.T)  # axes of the scaled frame, in the old one
+    hessian = mixed @ (0.5 * (curvature + curvature.T)) @ mixed.T
+    return frame_of_hessian(centre, hessian, scaled)
+
+
+def frame_of_hessian(centre: np.ndarray, hessian: np.ndarray, frame: Whitening) -> Whitening:
+    """Return the frame in which a Hessian, given in another frame, is about the identity."""
+    values, vectors = np.linalg.eigh(hessian)
+    size = np.abs(values)
+    size = np.maximum(size, max(FLOOR * float(np.median(size)), np.finfo(float).tiny))
+    root = frame.factor @ (vectors / np.sqrt(size))
+    return Whitening(centre, np.linalg.cholesky(root @ root.T))
+
+
+def _join(diary: Diary, slope: Slope, position: np.ndarray, frame: Whitening, lowest: float) -> np.ndarray:
+    """Bring one more chain to the typical set, of this basin or of another."""
+    dim = len(position)
+    calls = FEW_CALLS if diary.gradient else 2
+    position, height, _ = _descend(
+        diary, slope, position, frame, enough=lowest + 0.5 * dim + 4.0, most_calls=calls
+    )
+    if height <= lowest + typical_height(dim):
+        return position
+    return on_the_way(frame, position[None])[0]
+
+
+def on_the_way(frame: Whitening, position: np.ndarray) -> np.ndarray:
+    """Return positions on the line to the frame's centre, at the distance of the typical set or nearer."""
+    white = frame.to_white(position)
+    distance = np.linalg.norm(white, axis=1, keepdims=True)
+    return frame.from_white(white * np.minimum(1.0, np.sqrt(white.shape[1]) / np.maximum(distance, 1e-300)))

@@ -1,0 +1,70 @@
+r"""Freeze: choose the inner steps of the draws, on the surrogate alone.
+
+Chains of the surrogate, which cost nothing, tell for each trajectory length and number of inner steps k how far a
+move still resembles its start: the correlation :math:`\rho` of parameters and of their squares. With acceptance a the
+chain of draws then has lag-one correlation :math:`r = 1 - a + a \rho` and about :math:`(1 - r)/(1 + r)` effective draws
+for each value. Chosen is the largest harmonic mean of that of parameters and that of squares, so that neither is
+bought with the other; a further inner step must gain a hundredth.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from understudy.kernels import SurrogateTransition
+from understudy.surrogates import Whitening
+from understudy.warmup.rehearsal.law import acceptance
+from understudy.warmup.rehearsal.walk import Energy, find_step, settle, transition, walk
+
+LENGTHS = (1.6, 1.9, 2.2, 2.5)
+INNER_STEPS = (1, 2, 3, 4, 5, 6, 8, 11, 15)
+N_CHAINS, N_SETTLE = 256, 12
+WORTH = 1.01
+
+
+def freeze(
+    surrogate: Energy, frame: Whitening, position: np.ndarray, sd: float, rng: np.random.Generator
+) -> SurrogateTransition:
+    """Return the kernel of the draws, for a surrogate with sd(D) = `sd`; nothing changes from here on."""
+    frame = settle(surrogate, frame, position, rng)
+    start = position[rng.integers(len(position), size=N_CHAINS)]
+    step_size = find_step(surrogate, frame, start, rng)
+    start, _ = walk(transition(surrogate, frame, step_size, 1.7, N_SETTLE), start, rng)
+    best, chosen = 0.0, (LENGTHS[0], 3)
+    for length in LENGTHS:
+        chain = _chain(transition(surrogate, frame, step_size, length, 1), frame, start, rng)
+        for k in INNER_STEPS:
+            found = _worth(chain, k, acceptance(sd))
+            if found > best * WORTH ** (k - chosen[1]):
+                best, chosen = found, (length, k)
+    return transition(surrogate, frame, step_size, *chosen)
+
+
+def _chain(
+    kernel: SurrogateTransition, frame: Whitening, position: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return successive positions of many chains in the frame, ``(steps, chains, dim)``."""
+    chain = [position]
+    for _ in range(INNER_STEPS[-1] + 4):
+        chain.append(walk(kernel, chain[-1], rng)[0])
+    return np.stack([frame.to_white(each) for each in chain])
+
+
+def _worth(chain: np.ndarray, k: int, accept: float) -> float:
+    """Return effective draws for each value with `k` inner steps, of parameters and squares together."""
+    before, after = (part.reshape(-1, chain.shape[2]) for part in (chain[:-k], chain[k:]))
+    values = []
+    for power in (1, 2):
+        lag = 1.0 - accept + accept * _resemblance(before**power, after**power, k)
+        values.append((1.0 - lag) / (1.0 + lag))
+    return 2.0 / (1.0 / values[0] + 1.0 / values[1])
+
+
+def _resemblance(before: np.ndarray, after: np.ndarray, k: int) -> float:
+    """Return the correlation of a parameter that forgets slowly: the mean over parameters and their spread."""
+    before, after = before - before.mean(axis=0), after - after.mean(axis=0)
+    size = np.sqrt((before**2).sum(axis=0) * (after**2).sum(axis=0))
+    with np.errstate(all="ignore"):
+        each = np.where(size > 0, (before * after).sum(axis=0) / size, 1.0)
+    noise = k / len(before)
+    return float(min(each.mean() + 1.5 * np.sqrt(max(each.var() - noise, 0.0)), 0.999))

@@ -1,0 +1,53 @@
+"""How much to spend on learning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from understudy.warmup.rehearsal.law import learning_pays, share_for_draws
+
+#: Share of the draws' cost that warm-up may always spend: it makes little difference, and buys safety.
+CHEAP_SHARE = 0.03
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Decides when enough has been learnt.
+
+    Parameters
+    ----------
+    dim : int
+        Number of parameters.
+    n_draws : int
+        Exact values that the draws will cost.
+    budget : int, optional
+        All that may be spent, on learning and draws together.
+    most : int
+        Evaluations to learn from at most.
+    """
+
+    dim: int
+    n_draws: int
+    most: int
+    budget: int | None = None
+
+    few_surprises = 0.1
+
+    @property
+    def least(self) -> int:
+        """Evaluations to learn from at least, if the budget allows."""
+        if self.budget is not None:
+            return min(40 + 2 * self.dim, self.budget // 2)
+        return min(max(40 + 2 * self.dim, int(CHEAP_SHARE * self.n_draws)), self.most)
+
+    def enough(self, n: int, sd: float, surprises: float, n_scouts: int) -> bool:
+        """Whether to stop learning, after `n` evaluations."""
+        if n >= self.most:
+            return True
+        if n < self.least:
+            return False
+        if self.budget is not None:
+            return not share_for_draws(self.budget, n, sd)
+        if surprises > self.few_surprises:
+            return False
+        return not learning_pays(sd, n, self.n_draws)

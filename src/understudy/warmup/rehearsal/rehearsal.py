@@ -1,0 +1,157 @@
+"""The rehearsal: find, explore, scout, audit, freeze.
+
+It reads like the recipe. Everything here is paid from the warm-up, and nothing that it does is kept as a draw; what it
+leaves behind is a frozen kernel, where the chains are, and an account of how well the surrogate did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from understudy.errors import BudgetError
+from understudy.kernels import HMC, State, Streams, SurrogateTransition
+from understudy.surrogates import Surrogate, TrainingSet
+from understudy.targets import Evaluator
+from understudy.warmup.rehearsal.audit import audit, exact_kernel
+from understudy.warmup.rehearsal.candidates import Candidates
+from understudy.warmup.rehearsal.design import determine_quadratic, find_by_outputs
+from understudy.warmup.rehearsal.diary import Diary
+from understudy.warmup.rehearsal.explore import Explorer, first_walkers
+from understudy.warmup.rehearsal.find import Start, find
+from understudy.warmup.rehearsal.freeze import freeze
+from understudy.warmup.rehearsal.plan import Plan
+from understudy.warmup.rehearsal.scout import scouts
+from understudy.warmup.rehearsal.walk import find_step
+from understudy.warmup.start import find_start
+
+MOST_AUDITS = 3
+N_SCOUTS = 4
+#: What is told while it goes on: phase, sd(D), acceptance.
+Tell = Callable[[str, float, float], None]
+
+
+@dataclass(frozen=True, eq=False)
+class Outcome:
+    """What the rehearsal leaves behind.
+
+    Attributes
+    ----------
+    kernel : SurrogateTransition
+        Frozen, for the draws.
+    exact : HMC or None
+        For steps with exact gradients beside it, if the target has a gradient.
+    state : State
+        Where the chains are.
+    playing : str
+        Which candidate the surrogate is.
+    sd, usual, surprises : float
+        sd(D), median of D, and share of surprises at the end.
+    training : TrainingSet
+        All exact evaluations.
+    history : ndarray of shape (rounds, 2)
+        Evaluations and sd(D), round by round.
+    """
+
+    kernel: SurrogateTransition
+    exact: HMC | None
+    state: State
+    playing: str
+    sd: float
+    usual: float
+    surprises: float
+    training: TrainingSet
+    history: np.ndarray
+
+
+def rehearse(
+    evaluator: Evaluator,
+    streams: Streams,
+    init: ArrayLike | None,
+    plan: Plan,
+    recipe: Surrogate | None = None,
+    tell: Tell = lambda phase, sd, accepted: None,
+) -> Outcome:
+    """Learn the posterior well enough to draw from it at one exact value each."""
+    target, rng = evaluator.target, streams.shared
+    by_outputs = hasattr(target, "likelihood")
+    diary = Diary(evaluator, gradient=target.has_gradient and not by_outputs)
+    candidates = Candidates(target, diary, rng, recipe)
+    tell("find", np.inf, np.nan)
+    first = find_start(evaluator, streams, init, diary.gradient)
+    start = find_by_outputs(diary, candidates, first) if by_outputs else find(diary, first)
+    if not by_outputs and not diary.gradient:
+        determine_quadratic(diary, start, rng)
+    explorer = _explorer(diary, candidates, start, rng)
+    history: list[tuple[int, float]] = []
+    audits = 0
+    try:
+        while True:
+            _explore(explorer, plan, history, tell)
+            if not target.has_gradient or plan.budget is not None or audits == MOST_AUDITS:
+                break
+            audits += 1
+            tell("audit", candidates.sd, explorer.accepted[-1])
+            objections = audit(explorer)
+            explorer.learn()
+            if objections <= plan.few_surprises or len(diary) >= plan.most:
+                break
+    except BudgetError:
+        pass
+    explorer.learn()
+    evaluator.observer = None
+    return _outcome(explorer, streams, history)
+
+
+def _explorer(diary: Diary, candidates: Candidates, start: Start, rng: np.random.Generator) -> Explorer:
+    """Train for the first time, and set the walkers out."""
+    candidates.train(start.frame)
+    known = diary.training()
+    same = (known.position[None] == start.position[:, None]).all(axis=2)
+    missing = ~same.any(axis=1)
+    if missing.any():  # those that were put on the line have not been evaluated yet
+        diary.evaluate(start.position[missing])
+        known = diary.training()
+        same = (known.position[None] == start.position[:, None]).all(axis=2)
+    potential = np.where(same.any(axis=1), known.potential[same.argmax(axis=1)], np.inf)
+    return Explorer(diary, candidates, start.frame, first_walkers(start.position, potential, rng), rng)
+
+
+def _explore(explorer: Explorer, plan: Plan, history: list[tuple[int, float]], tell: Tell) -> None:
+    """Walk and scout until the plan has enough."""
+    diary, candidates = explorer.diary, explorer.candidates
+    while True:
+        explorer.round()
+        places = scouts(explorer, N_SCOUTS)
+        if len(places):
+            diary.try_out(places, "scout", candidates.foretell(places))
+        history.append((len(diary), candidates.sd))
+        tell("explore", candidates.sd, explorer.accepted[-1])
+        if plan.enough(len(diary), candidates.sd, diary.surprises(candidates.playing), len(places)):
+            return
+
+
+def _outcome(explorer: Explorer, streams: Streams, history: list[tuple[int, float]]) -> Outcome:
+    candidates, diary, walkers = explorer.candidates, explorer.diary, explorer.walkers
+    kernel = freeze(candidates.surrogate, explorer.frame, walkers.position, candidates.sd, explorer.rng)
+    exact = None
+    if diary.evaluator.target.has_gradient:
+        exact = exact_kernel(
+            explorer, find_step(candidates.surrogate, explorer.frame, walkers.position, explorer.rng)
+        )
+    cold = np.flatnonzero(walkers.cold)
+    rows = cold[np.arange(streams.n_chains) % len(cold)]
+    return Outcome(
+        kernel=kernel,
+        exact=exact,
+        state=State(walkers.position[rows], walkers.potential[rows]),
+        playing=candidates.playing,
+        sd=candidates.sd,
+        usual=float(np.median(found)) if len(found := diary.discrepancies(candidates.playing)) else np.nan,
+        surprises=diary.surprises(candidates.playing),
+        training=diary.training(),
+        history=np.array(history).reshape(-1, 2),
+    )

@@ -1,0 +1,68 @@
+"""Scout: look where the surrogate is unsure, and may be too high.
+
+A surrogate that has never seen a region can put a wall around it. Chains then stay outside, and nothing they do shows
+it. So a share of warm-up goes to positions that the surrogate would hardly visit itself: hot draws of it, and points
+beside known ones, of which those are taken that could hold mass as far as anyone knows: the mean less two standard
+deviations of a Gaussian process is low there, and the standard deviation is not small. Where there are none, nothing is
+spent.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from understudy.surrogates import Whitening
+from understudy.surrogates.gp import FittedProcess
+from understudy.warmup.rehearsal.candidates import Candidates
+from understudy.warmup.rehearsal.explore import Explorer
+from understudy.warmup.rehearsal.find import typical_height
+from understudy.warmup.rehearsal.walk import Tempered, find_step, transition, walk
+
+EXPONENTS = (0.4, 0.15)
+UNSURE = 0.5
+N_EACH = 48
+#: Least distance between scouts, in units of the frame.
+APART = 0.5
+
+
+def scouts(explorer: Explorer, n: int) -> np.ndarray:
+    """Return at most `n` positions worth a look, ``(k, dim)``; none if the process is sure enough."""
+    process = explorer.candidates.fitted.get("process")
+    if not isinstance(process, FittedProcess):
+        return np.empty((0, explorer.frame.mean.size))
+    pool = _pool(explorer.candidates, explorer.frame, explorer.walkers.position, explorer.rng)
+    with np.errstate(all="ignore"):
+        mean, sd = process.potential(pool), np.sqrt(np.maximum(process.variance(pool), 0.0))
+        hope = mean - 2.0 * sd
+    limit = explorer.diary.lowest + 0.5 * typical_height(pool.shape[1])
+    worth = np.flatnonzero((sd > UNSURE) & (hope < limit))
+    return _apart(pool[worth[np.argsort(hope[worth])]], explorer.frame, n)
+
+
+def _pool(
+    candidates: Candidates, frame: Whitening, position: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return hot draws of the surrogate, and points beside known ones."""
+    found = []
+    for exponent in EXPONENTS:
+        hot = Tempered(candidates.surrogate, exponent)
+        start = position[rng.integers(len(position), size=N_EACH)]
+        kernel = transition(hot, frame, find_step(hot, frame, start, rng), 2.0, 8)
+        found.append(walk(kernel, start, rng)[0])
+    known = candidates.diary.training().select().position
+    beside = known[rng.integers(len(known), size=2 * N_EACH)]
+    found.append(beside + frame.from_white(rng.standard_normal(beside.shape)) - frame.mean)
+    pool = np.concatenate(found)
+    return pool[np.isfinite(pool).all(axis=1)]
+
+
+def _apart(ordered: np.ndarray, frame: Whitening, n: int) -> np.ndarray:
+    """Return the first `n` of ordered positions that keep their distance from one another."""
+    white = frame.to_white(ordered)
+    chosen: list[int] = []
+    for i in range(len(white)):
+        if len(chosen) == n:
+            break
+        if all(np.linalg.norm(white[i] - white[j]) > APART for j in chosen):
+            chosen.append(i)
+    return ordered[chosen]

@@ -1,0 +1,52 @@
+"""Trust: how many steps with exact gradients the draws need beside the surrogate.
+
+None, if what it foretold was right; all of them, if it could not learn the posterior or was surprised again and again.
+In between a share of exact steps keeps chains from being held up where the surrogate is wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from understudy.errors import SurrogateError
+from understudy.warmup.rehearsal.rehearsal import Outcome
+
+#: sd(D) up to which trust is full, and from which on there is none.
+GOOD, USELESS = 0.8, 1.3
+MANY_SURPRISES = 0.25
+#: A larger share of exact steps is not worth the rest.
+MOST_MIXED = 0.5
+
+
+@dataclass(frozen=True)
+class Trust:
+    """The share of exact steps, and why it is not zero."""
+
+    exact_share: float
+    reason: str = ""
+
+
+def judge(outcome: Outcome) -> Trust:
+    """Return how far the surrogate of a rehearsal is to be trusted."""
+    doubt = max(
+        (outcome.sd - GOOD) / (USELESS - GOOD),
+        outcome.surprises / MANY_SURPRISES if outcome.surprises > 0.1 else 0.0,
+    )
+    if not doubt > 0:
+        return Trust(0.0)
+    why = (
+        f"its sd(D) is {outcome.sd:.2g} and {outcome.surprises:.0%} of its last trials were surprises, after "
+        f"{len(outcome.training)} evaluations"
+    )
+    return Trust(1.0 if not doubt < MOST_MIXED else doubt, why)
+
+
+def require_use(outcome: Outcome, trust: Trust) -> None:
+    """Raise if the surrogate is of no use and there is no gradient to fall back on."""
+    if trust.exact_share < 1.0:
+        return
+    raise SurrogateError(
+        f"the surrogate could not be trained well enough to draw with: {trust.reason}. There is no gradient to fall "
+        "back on; give one (Target(gradient=...)), emulate outputs instead of a scalar (ForwardTarget), start nearer "
+        "(init=), or allow more warm-up (tune=)"
+    )

@@ -1,0 +1,120 @@
+"""Walks on a surrogate alone: they cost no exact evaluation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from understudy.dynamics import DenseMetric, PhasePoint
+from understudy.kernels import SharedStream, SurrogateTransition
+from understudy.kernels.guides import SurrogateGuide
+from understudy.kernels.transition import inner_walk
+from understudy.surrogates import Whitening
+from understudy.surrogates.fast import fast
+from understudy.targets import Evaluator
+from understudy.warmup.mass import fisher_metric
+
+#: Acceptance that inner steps are made small enough for.
+INNER_ACCEPTANCE = 0.85
+#: Chains and steps that the coordinates are learnt from.
+N_CHAINS, N_SETTLE, N_STEPS = 128, 8, 12
+
+
+class Energy(Protocol):
+    """Anything with potentials and gradients."""
+
+    def potential(self, position: np.ndarray) -> np.ndarray:
+        """Return potentials ``(n,)``."""
+        ...
+
+    def potential_and_gradient(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return potentials and gradients ``(n, dim)``."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Tempered:
+    """A surrogate times a constant below one: walks on it go further out."""
+
+    surrogate: Energy
+    exponent: float
+
+    def potential(self, position: np.ndarray) -> np.ndarray:
+        """Return potentials."""
+        return self.exponent * self.surrogate.potential(position)
+
+    def potential_and_gradient(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return potentials and gradients."""
+        potential, gradient = self.surrogate.potential_and_gradient(position)
+        return self.exponent * potential, self.exponent * gradient
+
+
+def transition(
+    surrogate: Energy, frame: Whitening, step_size: float, length: float, inner_steps: int
+) -> SurrogateTransition:
+    """Return the kernel whose lengths are in units of the frame."""
+    return SurrogateTransition(
+        step_size,
+        trajectory_length=length,
+        surrogate=surrogate,  # type: ignore[arg-type]
+        metric=DenseMetric(frame.factor @ frame.factor.T),
+        inner_steps=inner_steps,
+    )
+
+
+def walk(
+    kernel: SurrogateTransition, position: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, float]:
+    """Return where the inner steps of a kernel lead, and their mean acceptance."""
+    assert kernel.surrogate is not None
+    guide = SurrogateGuide(kernel.surrogate, fast(kernel.surrogate), _no_evaluator())
+    with np.errstate(all="ignore"):
+        height, slope = guide.height(position), guide.slope(position)
+    start = PhasePoint(position, np.zeros_like(position), height, slope, np.isfinite(height))
+    end, found = inner_walk(kernel, guide, SharedStream(rng, len(position)), start)
+    return end.position, float(found.acceptance.mean())
+
+
+def find_step(
+    surrogate: Energy, frame: Whitening, position: np.ndarray, rng: np.random.Generator, length: float = 1.5
+) -> float:
+    """Return a step size at which inner steps are mostly accepted."""
+    step_size = min(length, 1.6 * position.shape[1] ** -0.25)
+    for _ in range(10):
+        _, accepted = walk(transition(surrogate, frame, step_size, length, 2), position, rng)
+        if accepted >= INNER_ACCEPTANCE:
+            break
+        step_size *= 0.75
+    return step_size
+
+
+def settle(surrogate: Energy, frame: Whitening, position: np.ndarray, rng: np.random.Generator) -> Whitening:
+    """Return coordinates in which the surrogate's own posterior is about a standard normal.
+
+    From draws of the surrogate and its gradients there, by `fisher_metric`; the frame stays as it is if walks leave
+    what numbers can hold.
+    """
+    step_size = find_step(surrogate, frame, position, rng)
+    kernel = transition(surrogate, frame, step_size, 2.0, 1)
+    draws = []
+    position = position[rng.integers(len(position), size=N_CHAINS)]
+    for i in range(N_SETTLE + N_STEPS):
+        position, _ = walk(kernel, position, rng)
+        if i >= N_SETTLE and i % 3 == 0:
+            draws.append(position)
+    found = np.concatenate(draws)
+    with np.errstate(all="ignore"):
+        gradient = surrogate.potential_and_gradient(found)[1]
+    if not (np.isfinite(found).all() and np.isfinite(gradient).all()):
+        return frame
+    metric = fisher_metric(found, gradient, "dense", DenseMetric(frame.factor @ frame.factor.T))
+    if not isinstance(metric, DenseMetric):
+        return frame
+    return Whitening(found.mean(axis=0), np.linalg.cholesky(np.asarray(metric.covariance)))
+
+
+def _no_evaluator() -> Evaluator:
+    """Stand for what a walk never asks."""
+    return None  # type: ignore[return-value]
