@@ -94,7 +94,8 @@ def invoke(*words: object):
 
 
 def sample(what: object, *words: object):
-    return invoke("sample", what, "--draws", 50, "--tune", 30, "--chains", 2, "--seed", 1, *words)
+    some = ("--draws", 50, "--tune", 30, "--chains", 2, "--seed", 1)
+    return invoke("sample", what, *some, "--method", "hmc", *words)
 
 
 def fake_run(draws: int = 20, complete: bool = True) -> Run:
@@ -149,6 +150,55 @@ def test_rmhmc_takes_the_metric_of_the_problem(model):
     assert found["cost"]["total"]["n_metrics"] > 0
 
 
+def test_by_default_it_tunes_itself_and_draws_at_one_value_each(model, tmp_path):
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "surrogate.png"
+    words = ("--draws", 50, "--tune", 60, "--chains", 2, "--seed", 1, "--surrogate-plot", picture)
+    result = invoke("sample", f"{model}:target", *words, "--json")
+    assert result.exit_code == 0, result.output
+    found = json.loads(result.stdout)
+    assert found["settings"]["method"] == "Auto"
+    assert found["surrogate"]["kind"]
+    assert found["cost"]["draws"]["n_gradients"] == 0
+    assert 0 < found["cost"]["draws"]["n_values"] <= 100
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_budget_is_kept_and_is_no_interrupt(model):
+    result = invoke("sample", f"{model}:valueless", "--max-evaluations", 120, "--seed", 1)
+    assert result.exit_code == 0, result.output
+    spent = int(re.search(r"(\d+) of 120 exact evaluations allowed", result.stdout)[1])
+    assert 110 < spent <= 120
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ((), {"tune": None, "max_evaluations": None, "method": "Auto"}),
+        (
+            ("--tune", 80, "--max-evaluations", 900),
+            {"tune": 80, "max_evaluations": 900, "method": "Auto"},
+        ),
+        (("--method", "hmc"), {"tune": None, "max_evaluations": None, "method": "HMC"}),
+    ],
+)
+def test_what_is_not_said_is_left_to_the_method(model, monkeypatch, words, given):
+    seen = {}
+    monkeypatch.setattr(understudy.run, "sample", lambda _, **options: seen.update(options) or fake_run())
+    assert invoke("sample", f"{model}:target", *words).exit_code == 0
+    assert {name: seen[name] for name in ("tune", "max_evaluations")} | {
+        "method": type(seen["method"]).__name__
+    } == given
+
+
+def test_settings_reach_the_kernel(model, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(understudy.run, "sample", lambda _, **options: seen.update(options) or fake_run())
+    sample(f"{model}:target", "--step-size", 0.5, "--n-steps", 3, "--target-acceptance", 0.9)
+    kernel = seen["method"]
+    assert (kernel.step_size, kernel.n_steps, kernel.target_acceptance) == (0.5, 3, 0.9)
+
+
 def test_the_same_seed_gives_the_same_summary(model):
     first, second = (json.loads(sample(f"{model}:target", "--json").stdout) for _ in range(2))
     assert first["parameters"] == second["parameters"]
@@ -157,6 +207,8 @@ def test_the_same_seed_gives_the_same_summary(model):
 def test_json_keeps_stdout_clean_of_what_models_print(model):
     options = [
         "--json",
+        "--method",
+        "hmc",
         "--tune",
         "0",
         "--draws",
@@ -246,6 +298,13 @@ def test_what_cannot_be_sampled_is_said_in_one_line(model, what, said):
         (["--step-size", -0.1], "step_size must be"),
         (["--n-steps", 0], "n_steps must be"),
         (["--method", "rmhmc"], "has no Riemannian metric.*--method hmc"),
+        (["--max-evaluations", 0], "max_evaluations must be"),
+        (
+            ["--method", "auto", "--step-size", 0.1],
+            "auto tunes itself and has no --step-size; .*--method hmc",
+        ),
+        (["--surrogate-plot", "{folder}/x.png"], "hmc has no stand-in to draw"),
+        (["--method", "auto", "--surrogate-plot", "{folder}/x.doc"], "must end in"),
         (["--output", "{folder}"], "is a folder"),
         (["--output", "{model}/x.nc"], "cannot make the folder"),
         (["--plot", "{folder}/x.doc"], "must end in"),

@@ -60,6 +60,13 @@ def test_each_trouble_has_one_warning_with_a_remedy(make_run, change, said):
     assert len([each for each in found if re.search(said, each)]) == 1, found
 
 
+def test_where_evaluations_are_limited_more_draws_are_not_the_remedy(make_run):
+    few = make_run(values=normal(4, 40, 2), settings={"max_evaluations": 300})
+    assert "draw more (max_evaluations=)" in warnings_for(few)[0]
+    none = make_run(draws=0, settings={"max_evaluations": 30})
+    assert "spent before the first draw: allow more (max_evaluations=)" in warnings_for(none)[0]
+
+
 def test_troubles_are_told_apart(make_run):
     run = make_run(complete=False, n_adaptive=500, stats={"diverging": np.ones((4, 500), bool)})
     assert len(warnings_for(run)) == 3

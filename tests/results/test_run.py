@@ -40,6 +40,37 @@ def test_datatree_without_warmup_draws_has_no_warmup_groups(make_run):
     assert set(make_run(tune=0).to_datatree().children) == {"posterior", "sample_stats"}
 
 
+def test_datatree_has_a_group_for_the_surrogate(make_surrogate_run, make_report):
+    report = make_report(exact_share=0.25, reason="its sd(D) is 0.9")
+    run = make_surrogate_run(part=np.tile([0, 0, 0, 1], (4, 125)), report=report)
+    tree = run.to_datatree()
+    assert {"discrepancy", "inner_acceptance", "proposal_potential", "part"} <= set(
+        tree["sample_stats"].data_vars
+    )
+    group = tree["surrogate"]
+    np.testing.assert_array_equal(group["n_exact"], report.history[:, 0])
+    np.testing.assert_array_equal(group["discrepancy_sd"], report.history[:, 1])
+    for name in ("kind", "sd", "usual", "surprises", "exact_share", "reason", "fingerprint"):
+        assert group.attrs[name] == getattr(report, name)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"history": np.empty((0, 2)), "sd": np.inf, "usual": np.nan, "fingerprint": ""}]
+)
+def test_the_surrogate_group_reads_back(make_surrogate_run, make_report, tmp_path, changes):
+    pytest.importorskip("h5netcdf")
+    import xarray
+
+    run = make_surrogate_run(report=make_report(**changes))
+    path = run.save(tmp_path / "run.nc")
+    with xarray.open_datatree(path, engine="h5netcdf") as tree:
+        written = run.to_datatree()["surrogate"]
+        assert tree["surrogate"].to_dataset().equals(written.to_dataset())
+        assert tree["surrogate"].attrs.keys() == written.attrs.keys()
+        for name, value in written.attrs.items():
+            np.testing.assert_equal(tree["surrogate"].attrs[name], value)
+
+
 def test_named_parameters_become_scalar_variables(make_run):
     run = make_run(dim=2, names=("alpha", "beta"))
     tree = run.to_datatree()

@@ -31,6 +31,17 @@ def test_correlated_draws_are_worth_less():
     assert found.mcse[0] == pytest.approx(found.sd[0] / np.sqrt(found.ess_bulk[0]), rel=0.1)
 
 
+@pytest.mark.parametrize("rho", [0.8, -0.8])
+def test_squares_have_effective_draws_of_their_own(rho):
+    """Squares of an AR(1) chain have autocorrelations rho^2k whatever the sign of rho, their ranks somewhat less."""
+    found = statistics(5.0 + ar1(rho, (4, 5000, 1)))
+    law = 20_000 * (1 - rho**2) / (1 + rho**2)
+    assert 0.9 * law < found.ess_squares[0] < 1.5 * law
+    assert (found.ess_bulk[0] > 2 * found.ess_squares[0]) == (
+        rho < 0
+    )  # means of swinging chains are known sooner
+
+
 def test_chains_that_disagree_have_a_large_rhat():
     draws = np.random.default_rng(1).normal(size=(4, 200, 2))
     draws[0, :, 1] += 3.0
@@ -43,7 +54,7 @@ def test_a_constant_is_known_to_be_constant_and_nothing_more():
     draws[:, :, 0] = 0.1  # not a sum of powers of two: its mean is rounded
     found = statistics(draws)
     assert found.sd[0] == 0.0
-    assert np.isnan([found.ess_bulk[0], found.ess_tail[0], found.rhat[0], found.mcse[0]]).all()
+    assert np.isnan([each[0] for each in (found.ess, found.ess_squares, found.rhat, found.mcse)]).all()
     assert np.isfinite([found.ess_bulk[1], found.rhat[1]]).all()
 
 

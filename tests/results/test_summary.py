@@ -42,8 +42,57 @@ def test_the_cost_block_keeps_warmup_and_draws_apart(make_run):
 def test_efficiency_counts_every_exact_evaluation(make_run):
     summary = make_run().summary()
     worst = min(each["ess_bulk"] for each in summary.rows)
+    assert summary.effective["bulk"] == pytest.approx(worst)
     assert summary.efficiency["bulk"] == pytest.approx(worst / 7014)
-    assert "effective draws per exact evaluation, warm-up included" in str(summary)
+    squares = min(each["ess_squares"] for each in summary.rows)
+    assert summary.efficiency["squares"] == pytest.approx(squares / 7014)
+    assert row(summary, "effective draws, worst")[4:] == ["bulk", "tail", "squares"]
+    assert row(summary, "in all")[4] == f"{squares:,.0f}"
+    assert row(summary, "per exact evaluation, warm-up included")[-1] == f"{squares / 7014:#.2g}"
+
+
+def test_a_surrogate_is_named_with_how_good_and_how_trusted_it_was(make_surrogate_run):
+    summary = make_surrogate_run(sd=0.3, settings={"method": "Auto", "inner_steps": 3}).summary()
+    assert "Auto, surrogate: quadratic, inner steps 3" in str(summary)
+    assert row(summary, "sd(D) of the surrogate")[4:] == [
+        "0.20",
+        f"{summary.cost['draws']['discrepancy_sd']:#.2g}",
+    ]
+    assert summary.cost["draws"]["discrepancy_sd"] == pytest.approx(0.3, rel=0.1)
+    assert row(summary, "steps with exact gradients")[4:] == ["-", "0%"]
+    found = json.loads(json.dumps(summary.to_dict(), allow_nan=False))
+    assert found["surrogate"]["kind"] == "quadratic"
+    assert found["surrogate"]["history"][:2] == [[30, None], [60, 0.5]]
+    assert found["cost"]["draws"]["exact_share"] == 0.0
+    assert found["effective_draws"]["squares"] > 0
+
+
+def test_exact_steps_of_a_mixture_are_counted(make_surrogate_run, make_report):
+    part = (np.arange(2000).reshape(4, 500) % 4 == 0).astype(int)
+    summary = make_surrogate_run(part=part, report=make_report(exact_share=0.3, reason="doubt")).summary()
+    assert summary.cost["draws"]["exact_share"] == 0.25
+    assert "surrogate: quadratic beside HMC" in str(summary)
+
+
+def test_a_surrogate_that_was_not_used_is_no_surrogate(make_run, make_report):
+    summary = make_run(surrogate=make_report(exact_share=1.0, reason="none", fingerprint="")).summary()
+    assert "HMC in place of a surrogate" in str(summary)
+    assert row(summary, "steps with exact gradients")[-1] == "100%"
+
+
+def test_runs_without_a_surrogate_do_not_speak_of_one(make_run):
+    summary = make_run().summary()
+    assert "surrogate" not in str(summary)
+    assert "steps with exact" not in str(summary)
+    assert summary.to_dict()["surrogate"] is None
+
+
+def test_a_budget_is_accounted_for_in_one_line(make_surrogate_run):
+    summary = make_surrogate_run(settings={"method": "Auto", "max_evaluations": 8000}).summary()
+    assert "7,014 of 8,000 exact evaluations allowed; 500 draws of each chain" in str(summary).splitlines()
+    assert summary.warnings == []
+    found = summary.to_dict()
+    assert (found["evaluations_spent"], found["evaluations_allowed"]) == (7014, 8000)
 
 
 def test_many_parameters_show_the_worst_and_count_the_rest(make_run):
@@ -102,6 +151,7 @@ def test_it_fits_a_terminal_of_80_columns(make_run, name):
     summary = make_run(values=values, names=name).summary()
     Console(file=stream, width=80).print(summary)
     printed = stream.getvalue()
+    assert printed.count("\n") < 40
     assert max(map(len, printed.splitlines())) <= 80
     assert f"{summary.rows[0]['ess_tail']:.0f}" in printed  # names give way, numbers do not
     assert f"{summary.rows[0]['rhat']:.3f}" in printed

@@ -2,9 +2,11 @@ import io
 import threading
 import time
 
+import numpy as np
 import pytest
 from rich.console import Console
 
+from understudy.results.discrepancy import spread
 from understudy.run.progress import Progress
 
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
@@ -105,3 +107,35 @@ def test_updates_are_throttled(monkeypatch):
         elapsed = time.monotonic() - started
     assert len(updates) <= 2 + elapsed / 0.1
     assert updates[-1]["completed"] == 20_000
+
+
+def test_the_spread_of_discrepancies_is_shown():
+    console = terminal()
+    rng = np.random.default_rng(1)
+    found = rng.normal(3.0, 0.4, (200, 4))
+    found[5] = np.nan  # no proposals
+    with Progress(console=console) as progress:
+        progress.start("draws", 200)
+        for each in found:
+            progress.advance(1, 0.5, discrepancy=each)
+        progress.advance(1, 0.5)  # an exact step of a mixture has none
+    assert f"sd(D) {spread(found):.2g}" in last_lines(console)[-1]
+
+
+def test_a_rehearsal_says_how_far_it_has_come():
+    console = terminal()
+    with Progress(console=console) as progress:
+        progress.start("warm-up", 350)
+        progress.reach(20, 20, np.nan, "find")
+        progress._update()
+        progress._rich.refresh()
+        assert "accept -" in last_lines(console)[-1]
+        progress.reach(120, 120, 0.8, "explore, sd(D) 0.15")
+        progress.start("draws", 1)
+    warmup, draws = last_lines(console)
+    assert "120/350" in warmup
+    assert "120 exact" in warmup
+    assert "accept 0.80" in warmup
+    assert "explore, sd(D) 0.15" in warmup
+    assert "sd(D)" not in draws
+    assert "accept -" in draws

@@ -32,14 +32,28 @@ def problems() -> None:
 @main.command()
 @click.argument("what")
 @click.option("--draws", default=1000, show_default=True, help="Draws to keep of each chain.")
-@click.option("--tune", default=500, show_default=True, help="Iterations of warm-up.")
+@click.option(
+    "--tune",
+    type=int,
+    help="What may be spent on warm-up: with auto exact evaluations of all chains together, otherwise steps of each "
+    "chain.  [default: 150 + 10 for each parameter; 500 steps]",
+)
 @click.option("--chains", default=4, show_default=True, help="Number of chains.")
 @click.option("--seed", "random_seed", type=int, metavar="INTEGER", help="For the same draws again.")
 @click.option(
-    "--method", type=click.Choice(["hmc", "rmhmc"]), default="hmc", show_default=True, help="Kernel."
+    "--method",
+    type=click.Choice(["auto", "hmc", "rmhmc"]),
+    default="auto",
+    show_default=True,
+    help="Learn a stand-in and draw at one exact value each, or take exact gradients all the way.",
 )
-@click.option("--step-size", type=float, help="Of a leapfrog step; tuned if left out.")
-@click.option("--target-acceptance", type=float, help="What the step size is tuned for.  [default: 0.8]")
+@click.option(
+    "--max-evaluations",
+    type=int,
+    help="Exact evaluations to spend at most, warm-up and draws together; then --draws is the most that are made.",
+)
+@click.option("--step-size", type=float, help="Of a leapfrog step of hmc or rmhmc; tuned if left out.")
+@click.option("--target-acceptance", type=float, help="What that is tuned for.  [default: 0.8]")
 @click.option("--n-steps", type=int, help="Largest number of leapfrog steps; tuned if left out.")
 @click.option(
     "--on-failure",
@@ -54,6 +68,13 @@ def problems() -> None:
 @click.option(
     "--plot", "picture", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw a picture of them."
 )
+@click.option(
+    "--surrogate-plot",
+    "surrogate_picture",
+    type=click.Path(path_type=Path),
+    metavar="FILE.png",
+    help="Draw how well the stand-in did.",
+)
 @click.option("--all", "show_all", is_flag=True, help="Show every parameter, however many.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the summary as JSON, and nothing else on stdout."
@@ -66,6 +87,7 @@ def sample(
     what: str,
     file: Path | None,
     picture: Path | None,
+    surrogate_picture: Path | None,
     show_all: bool,
     as_json: bool,
     quiet: bool,
@@ -76,7 +98,12 @@ def sample(
     In a file of yours, target may be a Target, a ForwardTarget, a Problem, or a function without arguments
     that returns one. Ctrl-C stops the run and keeps what has been drawn.
     """
-    output.check(file, picture)
+    if surrogate_picture is not None and options["method"] != "auto":
+        raise InputError(
+            f"{options['method']} has no stand-in to draw; leave out --surrogate-plot, or --method"
+        )
+    files = output.Files(file, picture, surrogate_picture)
+    files.check()
     with output.stdout_to_stderr(as_json):
         from understudy.cli.load import load_problem
 
@@ -87,38 +114,39 @@ def sample(
             if error.run is not None:
                 made = error.run.draws.shape[1]
                 click.echo(f"The model failed after {made} draws of each chain.", err=True)
-                output.keep(problem, error.run, file, picture)
+                files.keep(problem, error.run)
             raise
     output.report(run, show_all=show_all, as_json=as_json, quiet=quiet)
     with output.stdout_to_stderr(as_json):
-        output.keep(problem, run, file, picture)
+        files.keep(problem, run)
     if not run.complete:
         context.exit(INTERRUPTED)
 
 
-def draw(
-    problem: Any,
-    *,
-    method: str,
-    step_size: float | None,
-    n_steps: int | None,
-    target_acceptance: float | None,
-    **options: Any,
-) -> Any:
-    """Choose the kernel and sample."""
-    from understudy.kernels import HMC, RMHMC
+def draw(problem: Any, *, method: str, **options: Any) -> Any:
+    """Choose the method and sample."""
     from understudy.run import sample
+    from understudy.warmup import Auto
 
-    kernel: HMC | RMHMC
+    names = ("step_size", "n_steps", "target_acceptance")
+    given = {name: value for name in names if (value := options.pop(name)) is not None}
+    if method != "auto":
+        return sample(problem.target, method=kernel_for(problem, method, given), **options)
+    if given:
+        option = f"--{next(iter(given)).replace('_', '-')}"
+        raise InputError(f"auto tunes itself and has no {option}; leave it out, or add --method hmc")
+    return sample(problem.target, method=Auto(), **options)
+
+
+def kernel_for(problem: Any, method: str, given: dict[str, Any]) -> Any:
+    """Make the kernel that takes exact gradients all the way."""
+    from understudy.kernels import HMC, RMHMC
+
     if method == "hmc":
-        kernel = HMC(step_size, n_steps)
-    elif problem.metric is None:
+        return HMC().replace(**given)
+    if problem.metric is None:
         raise InputError(f"{problem.name} has no Riemannian metric, which rmhmc needs; use --method hmc")
-    else:
-        kernel = RMHMC(step_size, n_steps, metric=problem.metric)
-    if target_acceptance is not None:
-        kernel = kernel.replace(target_acceptance=target_acceptance)
-    return sample(problem.target, method=kernel, **options)
+    return RMHMC(metric=problem.metric).replace(**given)
 
 
 @main.command()

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,17 +41,42 @@ def problem_table(entries: Iterable[Any]) -> Table:
     return table
 
 
-def check(file: Path | None, picture: Path | None) -> None:
-    """Raise now, before anything is evaluated, if the results could not be written in the end."""
-    if file is not None:
-        from understudy.results.datatree import require_netcdf, require_writable
+@dataclass(frozen=True)
+class Files:
+    """Where the results of a run go: draws, a picture of them, a picture of the surrogate; None for not at all."""
 
-        require_netcdf()
-        require_writable(file)
-    if picture is not None:
-        from understudy.results.plots import require_picture
+    draws: Path | None = None
+    picture: Path | None = None
+    surrogate: Path | None = None
 
-        require_picture(picture)
+    def check(self) -> None:
+        """Raise now, before anything is evaluated, if they could not be written in the end."""
+        if self.draws is not None:
+            from understudy.results.datatree import require_netcdf, require_writable
+
+            require_netcdf()
+            require_writable(self.draws)
+        for picture in (self.picture, self.surrogate):
+            if picture is not None:
+                from understudy.results.plots import require_picture
+
+                require_picture(picture)
+
+    def keep(self, problem: Problem, run: Run) -> None:
+        """Write those that were asked for, if there is anything to write."""
+        if not run.draws.shape[1]:
+            if any((self.draws, self.picture, self.surrogate)):
+                click.echo("There are no draws to save.", err=True)
+            return
+        if self.draws is not None:
+            click.echo(f"Saved the draws to {run.save(self.draws)}", err=True)
+        if self.picture is not None:
+            draw_picture(problem, run, self.picture)
+            click.echo(f"Saved the picture to {self.picture}", err=True)
+        if self.surrogate is not None:
+            click.echo(
+                f"Saved the picture of the surrogate to {run.plot_surrogate(self.surrogate)}", err=True
+            )
 
 
 def report(run: Run, *, show_all: bool, as_json: bool, quiet: bool) -> None:
@@ -63,19 +89,6 @@ def report(run: Run, *, show_all: bool, as_json: bool, quiet: bool) -> None:
             click.echo(f"Warning: {warning}", err=True)
     else:
         show(summary)
-
-
-def keep(problem: Problem, run: Run, file: Path | None, picture: Path | None) -> None:
-    """Write the files that were asked for, if there is anything to write."""
-    if not run.draws.shape[1]:
-        if file is not None or picture is not None:
-            click.echo("There are no draws to save.", err=True)
-        return
-    if file is not None:
-        click.echo(f"Saved the draws to {run.save(file)}", err=True)
-    if picture is not None:
-        draw_picture(problem, run, picture)
-        click.echo(f"Saved the picture to {picture}", err=True)
 
 
 def draw_picture(problem: Problem, run: Run, picture: Path) -> None:

@@ -35,7 +35,7 @@ def reproduce_all(
     for name in names:
         require_writable(folder / f"{name}.csv")
         if name != "table1":  # which has no picture
-            output.check(None, folder / f"{name}.png")
+            output.Files(picture=folder / f"{name}.png").check()
         unknown = [f"--{option}" for option in only if option not in _options(makers[name])]
         if unknown and len(names) == 1:
             raise InputError(f"{name} has no {' and no '.join(unknown)}; leave it out, or reproduce table1")

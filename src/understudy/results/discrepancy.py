@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from understudy.warmup.rehearsal.diary import CLIP
+
 if TYPE_CHECKING:
     from understudy.results.run import Run
     from understudy.results.surrogate_report import SurrogateReport
@@ -24,9 +26,20 @@ PROBABLE_ERROR = 0.6745
 
 
 def spread(discrepancy: np.ndarray | None) -> float:
-    """Return sd(D) at proposals, NaN if there are none."""
+    """Return sd(D) at proposals about their median, NaN if there are none.
+
+    As in warm-up, each counts as at most 4 from the median: a proposal beyond that is as lost as can be, and one that
+    is off by a hundred would make a good surrogate look useless.
+
+    Examples
+    --------
+    >>> round(spread(np.append(np.random.default_rng(1).normal(5.0, 0.3, 4000), 1e6)), 1)
+    0.3
+    """
     found = finite(discrepancy)
-    return float(found.std()) if found.size else np.nan
+    if not found.size:
+        return np.nan
+    return float(np.sqrt(np.mean(np.clip(found - np.median(found), -CLIP, CLIP) ** 2)))
 
 
 def finite(discrepancy: np.ndarray | None) -> np.ndarray:

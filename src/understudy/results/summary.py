@@ -36,8 +36,8 @@ class Summary:
         What is unknown is NaN.
     cost : dict of str to dict
         Of ``"warmup"``, ``"draws"`` and ``"total"``: counts, seconds, acceptance, divergences; with a surrogate the
-        standard deviation of its discrepancy from the exact potential at proposals, sd(D), and the share of steps that
-        were made with exact gradients beside it.
+        standard deviation of its discrepancy from the exact potential at proposals, sd(D) (at most 4), and the
+        share of steps that were made with exact gradients beside it.
     effective, efficiency : dict of str to float
         Effective draws of the worst parameter, and the same per exact evaluation, warm-up included: ``"bulk"`` (for
         means), ``"tail"``, ``"squares"`` (for spreads).

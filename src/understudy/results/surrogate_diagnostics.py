@@ -27,12 +27,12 @@ SMALL_MASS = 0.01
 
 def surrogate_warnings(run: Run) -> list[str]:
     """List what is wrong with the surrogate of a run, or may be; nothing if it had none."""
-    discrepancy = run.posterior.stats.get("discrepancy")
+    stats = run.posterior.stats
     warnings = fall_back(run.surrogate, exact_share(run))
-    if discrepancy is not None and run.draws.shape[1]:
-        if run.surrogate is not None:
-            warnings += unseen_mass(surprises(discrepancy, run.surrogate))
-        warnings += held_up(run.draws, discrepancy)
+    if "discrepancy" in stats and run.draws.shape[1]:
+        if "inner_acceptance" in stats:  # proposals of a surrogate transition come from the surrogate itself
+            warnings += unseen_mass(surprises(stats["discrepancy"], run.surrogate))
+        warnings += held_up(run.draws, stats["discrepancy"])
     return warnings
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ACCEPTED, REJECTED = COLOURS[0], COLOURS[1]
 #: Share of proposals on either side that may lie outside the picture.
 LEFT_OUT = 0.001
-ACCEPTANCES = (0.999, 0.99, 0.98, 0.95, 0.9, 0.8, 0.6, 0.4, 0.2, 0.1)
+ACCEPTANCES = (0.999, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 
 
 def plot_surrogate(run: Run, path: str | os.PathLike[str]) -> Path:
@@ -112,7 +112,7 @@ def _learning(axes: Any, history: np.ndarray, now: float) -> None:
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.set_xlim(0.0, 1.03 * history[-1, 0])
     axes.set(xlabel="exact evaluations", ylabel="sd(D)")
-    axes.legend(loc="upper right", fontsize=8, frameon=False)
+    axes.legend(loc="best", fontsize=8, frameon=False)
     second = axes.twinx()
     second.set_yscale("log")
     second.set_ylim(axes.get_ylim())

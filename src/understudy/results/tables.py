@@ -83,7 +83,7 @@ def costs(cost: dict[str, dict[str, float]]) -> Table:
         table.add_row(label, *(_seconds(cost[phase][key]) for phase in ("warmup", "draws", "total")))
     for label, key, form in (
         ("acceptance", "acceptance", ".2f"),
-        ("sd(D) of the surrogate", "discrepancy_sd", ".2g"),
+        ("sd(D) of the surrogate", "discrepancy_sd", "#.2g"),
         ("steps with exact gradients", "exact_share", ".0%"),
     ):
         found = [cost[phase].get(key, np.nan) for phase in ("warmup", "draws")]

@@ -7,9 +7,10 @@ hands the numbers to rich, whose own thread draws them, so that the clock ticks 
 from __future__ import annotations
 
 import time
+from collections import deque
 from importlib.util import find_spec
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 from rich.console import Console
@@ -17,12 +18,15 @@ from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
+from understudy.results.discrepancy import spread
+
 UPDATE_SECONDS = 0.1
 MEMORY = 50  # iterations that the acceptance shown looks back on
+RECENT = 500  # and that sd(D) does
 
 
 class Progress:
-    """Show phase, draws done, exact evaluations, acceptance and time left; or nothing at all.
+    """Show phase, draws done, exact evaluations, acceptance, time left, sd(D) of a surrogate; or nothing at all.
 
     Parameters
     ----------
@@ -47,7 +51,7 @@ class Progress:
             BarColumn(bar_width=16),
             TextColumn("{task.completed:.0f}/{task.total:.0f}", justify="right"),
             TextColumn("{task.fields[n_exact]:,} exact", justify="right"),
-            TextColumn("accept {task.fields[acceptance]:.2f}"),
+            TextColumn("accept {task.fields[acceptance]}"),
             _Clock(),
             TextColumn("{task.fields[note]}", style="dim", markup=False),
             console=console,
@@ -58,8 +62,9 @@ class Progress:
         self._task: TaskID | None = None
         self._done = 0
         self._n_exact = 0
-        self._acceptance = 0.0
+        self._acceptance = np.nan
         self._note = ""
+        self._discrepancies: deque[np.ndarray] = deque(maxlen=RECENT)
         self._next_update = 0.0
 
     def __enter__(self) -> Self:
@@ -81,12 +86,13 @@ class Progress:
         self._update()
         if self._task is not None:
             self._rich.stop_task(self._task)
-        self._done, self._acceptance, self._note, self._next_update = 0, 0.0, "", 0.0
-        self._task = self._rich.add_task(
-            phase, total=total, n_exact=self._n_exact, acceptance=0.0, note="", completed=0
-        )
+        self._done, self._acceptance, self._note, self._next_update = 0, np.nan, "", 0.0
+        self._discrepancies.clear()
+        self._task = self._rich.add_task(phase, total=total, completed=0, **self._fields())
 
-    def advance(self, n_exact: int, acceptance: float, note: str = "") -> None:
+    def advance(
+        self, n_exact: int, acceptance: float, note: str = "", discrepancy: np.ndarray | None = None
+    ) -> None:
         """Count one iteration of all chains.
 
         Parameters
@@ -97,34 +103,45 @@ class Progress:
             Mean acceptance rate of this iteration.
         note : str
             Anything else worth showing, in a word or two.
+        discrepancy : ndarray, optional
+            Of a surrogate at the proposals of this iteration; sd(D) of recent ones is shown.
         """
         if not self.enabled:
             return
         self._done += 1
+        if discrepancy is not None:
+            self._discrepancies.append(discrepancy)
+        before = 0.0 if np.isnan(self._acceptance) else self._acceptance
+        self._acceptance = before + (acceptance - before) / min(self._done, MEMORY)
+        self._tell(n_exact, note)
+
+    def reach(self, done: int, n_exact: int, acceptance: float, note: str = "") -> None:
+        """Say how far a phase has come that does not advance by ones; an acceptance of NaN is not known yet."""
+        if not self.enabled:
+            return
+        self._done, self._acceptance = done, acceptance
+        self._tell(n_exact, note)
+
+    def _tell(self, n_exact: int, note: str) -> None:
+        """Keep what is to be shown, and show it if it is time."""
         self._n_exact, self._note = n_exact, note
-        self._acceptance += (acceptance - self._acceptance) / min(self._done, MEMORY)
         now = time.monotonic()
         if now >= self._next_update:
             self._next_update = now + UPDATE_SECONDS
             self._update()
 
-    def reach(self, done: int, n_exact: int, acceptance: float, note: str = "") -> None:
-        """Say how far a phase has come that does not advance by ones."""
-        if not self.enabled:
-            return
-        self._done = done - 1
-        self._acceptance = 0.0 if np.isnan(acceptance) else acceptance
-        self.advance(n_exact, self._acceptance, note)
-
     def _update(self) -> None:
         if self._task is not None:
-            self._rich.update(
-                self._task,
-                completed=self._done,
-                n_exact=self._n_exact,
-                acceptance=self._acceptance,
-                note=self._note,
-            )
+            self._rich.update(self._task, completed=self._done, **self._fields())
+
+    def _fields(self) -> dict[str, Any]:
+        sd = spread(np.concatenate(self._discrepancies)) if self._discrepancies else np.nan
+        notes = [self._note] if np.isnan(sd) else [f"sd(D) {sd:.2g}", self._note]
+        return {
+            "n_exact": self._n_exact,
+            "acceptance": "-" if np.isnan(self._acceptance) else f"{self._acceptance:.2f}",
+            "note": ", ".join(note for note in notes if note),
+        }
 
 
 class _Clock(ProgressColumn):

@@ -217,5 +217,7 @@ def _advance(
         state, info = learner.kernel.step(streams, before, evaluator)
         learner.learn(before, state, info)
         recorder.add(state, info)
-        progress.advance(evaluator.counts.n_exact, float(info.acceptance_rate.mean()))
+        progress.advance(
+            evaluator.counts.n_exact, float(info.acceptance_rate.mean()), discrepancy=info.discrepancy
+        )
     return state

@@ -1,7 +1,8 @@
 """Which stand-ins are tried, and which of them plays.
 
-The quadratic is first: it costs next to nothing to train and is all that many posteriors need. Richer ones join once it
-proves too plain, or at once where there are few parameters and they cost as little. A forward model is emulated by its
+The quadratic is first: it costs next to nothing to train and is all that many posteriors need. Hidden nodes join once
+it proves too plain, a Gaussian process once they do too, or all at once where there are few parameters and they cost as
+little. A forward model is emulated by its
 outputs, which needs no gradient. Each is trained on all that is known whenever that has grown by a fifth, and judged by
 what it foretold of positions it had not seen.
 """
@@ -25,12 +26,14 @@ from understudy.surrogates.gp import FittedProcess
 from understudy.targets import AnyTarget
 from understudy.warmup.rehearsal.diary import Diary
 
-#: sd(D) from which on richer candidates are worth their training.
-TOO_PLAIN = 0.15
+#: sd(D) of the others from which on hidden nodes are worth their training, and from which on a process is.
+TOO_PLAIN, STILL_POOR = 0.05, 0.2
 #: Up to how many parameters all candidates are tried from the start.
 FEW_PARAMETERS = 6
 N_HIDDEN = 300
-MOST_ROWS = 4800
+#: Rows of a process, of which each value is one and each gradient dim. If it cannot hold so many evaluations for each
+#: parameter it is not tried.
+MOST_ROWS, ENOUGH = 4800, 5
 #: Another candidate plays only if it is so much better.
 CLEARLY = 0.9
 
@@ -104,31 +107,41 @@ class Candidates:
         """Whether enough has been learnt since the last training for another."""
         return len(self.diary) >= 1.2 * self.n_known
 
+    @property
+    def _most(self) -> int:
+        """How many evaluations a process is given at most."""
+        return MOST_ROWS // (1 + self.target.dim * self.diary.gradient)
+
     def _recipes(self, frame: Whitening) -> dict[str, Surrogate]:
         if self.recipe is not None:
             return {type(self.recipe).__name__: self.recipe}
         if hasattr(self.target, "likelihood"):
             return self._emulators(frame)
         found: dict[str, Surrogate] = {"quadratic": QuadraticNetwork(whitening=frame)}
-        plain = len(self.fitted) > 1 or self.target.dim <= FEW_PARAMETERS
-        if plain or TOO_PLAIN < self.diary.sd("quadratic") < np.inf:
+        few = self.target.dim <= FEW_PARAMETERS
+        if few or self._is_worth("network", TOO_PLAIN):
             found["network"] = QuadraticNetwork(N_HIDDEN, radial=True, whitening=frame)
+        if self._most >= ENOUGH * (self.target.dim + 1) and (few or self._is_worth("process", STILL_POOR)):
             found["process"] = replace(self._process, whitening=frame)
         return found
+
+    def _is_worth(self, name: str, limit: float) -> bool:
+        """Whether a candidate is in training already, or all that are have proved worse than a limit."""
+        scores = [self.diary.sd(each) for each in self.fitted]
+        return name in self.fitted or (len(scores) > 0 and limit < min(scores) < np.inf)
 
     def _emulators(self, frame: Whitening) -> dict[str, Surrogate]:
         emulator = replace(OutputSurrogate.of(self.target), whitening=frame)  # type: ignore[arg-type]
         found: dict[str, Surrogate] = {"outputs": emulator}
-        if len(self.fitted) > 1 or TOO_PLAIN < self.diary.sd("outputs") < np.inf:
+        if self._is_worth("outputs network", TOO_PLAIN):
             found["outputs network"] = replace(emulator, n_hidden=N_HIDDEN)
         return found
 
     def _fit(self, name: str, recipe: Surrogate, training: TrainingSet) -> Fitted:
         if not isinstance(recipe, GaussianProcess):
             return recipe.fit(training, self.rng)
-        most = MOST_ROWS // (1 + training.dim * self.diary.gradient)
         known = training.select()
-        known = known.rows(np.arange(len(known)) >= len(known) - most)
+        known = known.rows(np.arange(len(known)) >= len(known) - self._most)
         if len(known) >= 1.5 * self._n_learnt:
             recipe = replace(recipe, hyperparameters=None)
         found = recipe.fit(known, self.rng)

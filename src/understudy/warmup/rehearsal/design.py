@@ -11,7 +11,6 @@ distribution that this suggests are enough of them to determine a quadratic.
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import minimize
 
 from understudy.kernels import State
 from understudy.surrogates import Fitted, Whitening
@@ -68,6 +67,7 @@ def _prior_draws(target: AnyTarget, rng: np.random.Generator) -> np.ndarray:
 
 def _minimum(surrogate: Fitted, frame: Whitening, position: np.ndarray) -> np.ndarray:
     """Return a minimum of the surrogate near a position."""
+    from scipy.optimize import minimize  # slow to import
 
     def height(white: np.ndarray) -> tuple[float, np.ndarray]:
         with np.errstate(all="ignore"):

@@ -9,6 +9,7 @@ import numpy as np
 
 from understudy.surrogates import TrainingSet
 from understudy.targets import Evaluation, Evaluator
+from understudy.warmup.rehearsal.law import USUAL_RATE
 
 Kind = Literal["walk", "warm", "scout", "audit"]
 #: A discrepancy counts as at most this far from the median: beyond it a proposal is as lost as can be.
@@ -99,6 +100,27 @@ class Diary:
         found = self.discrepancies(candidate)
         return spread(found[-max(MIN_TRIALS, len(found) // 2) :])
 
+    def rate(self, candidate: str) -> float:
+        """Return how fast sd(D) falls: like n to the power of minus this.
+
+        From the earlier and the later half of the trials, as far as they are enough to tell, and what is usual.
+        """
+        trials = [each for each in self.trials if each.kind == "walk" and candidate in each.foretold]
+        halves = trials[: len(trials) // 2], trials[len(trials) // 2 :]
+        parts = [
+            np.concatenate([e.potential - e.foretold[candidate] for e in half]) for half in halves if half
+        ]
+        if len(parts) < 2 or min(map(len, parts)) < MIN_TRIALS:
+            return USUAL_RATE
+        sds = [spread(part[~np.isnan(part)]) for part in parts]
+        growth = np.log(np.mean([e.n for e in halves[1]]) / np.mean([e.n for e in halves[0]]))
+        if not (growth > 0 and np.isfinite(sds).all() and min(sds) > 0):
+            return USUAL_RATE
+        # The logarithm of an sd from m trials errs by (2 m)^-1/2.
+        weight = min(map(len, parts)) * growth**2
+        found = float(np.clip(np.log(sds[0] / sds[1]) / growth, 0.0, 2.0))
+        return (weight * found + DOUBT * USUAL_RATE) / (weight + DOUBT)
+
     def surprises(self, candidate: str, last: int = 12) -> float:
         """Return the share of recent trials that found the potential far below what was foretold."""
         usual = self.discrepancies(candidate)
@@ -109,6 +131,8 @@ class Diary:
 
 
 MIN_TRIALS = 12
+#: Inverse variance of the usual rate among posteriors.
+DOUBT = 4.0
 
 
 def spread(discrepancy: np.ndarray) -> float:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.optimize import OptimizeResult, minimize
 
 from understudy.kernels import State
 from understudy.surrogates import Whitening
 from understudy.warmup.rehearsal.diary import Diary
+
+if TYPE_CHECKING:
+    from scipy.optimize import OptimizeResult
 
 #: Descent ends when so many iterations have gained no more than this.
 PATIENCE, GAIN = 3, 0.3
@@ -92,6 +94,8 @@ def _descend(
     most_calls: int = 10 * MOST_ITERATIONS,
 ) -> tuple[np.ndarray, float, Pairs]:
     """Return the lowest position found, its potential, and the pairs of L-BFGS in the caller's coordinates."""
+    from scipy.optimize import minimize  # slow to import
+
     best: list[float] = []
     low: tuple[float, np.ndarray] = np.inf, position
 

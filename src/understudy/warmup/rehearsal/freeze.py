@@ -20,6 +20,9 @@ LENGTHS = (1.6, 1.9, 2.2, 2.5)
 INNER_STEPS = (1, 2, 3, 4, 5, 6, 8, 11, 15)
 N_CHAINS, N_SETTLE = 256, 12
 WORTH = 1.01
+#: Of inner steps: those that are not accepted undo what the others gain.
+ACCEPTANCE = 0.95
+LEAST_ACCEPTANCE = 0.01
 
 
 def freeze(
@@ -28,13 +31,13 @@ def freeze(
     """Return the kernel of the draws, for a surrogate with sd(D) = `sd`; nothing changes from here on."""
     frame = settle(surrogate, frame, position, rng)
     start = position[rng.integers(len(position), size=N_CHAINS)]
-    step_size = find_step(surrogate, frame, start, rng)
+    step_size = find_step(surrogate, frame, start, rng, wanted=ACCEPTANCE)
     start, _ = walk(transition(surrogate, frame, step_size, 1.7, N_SETTLE), start, rng)
     best, chosen = 0.0, (LENGTHS[0], 3)
     for length in LENGTHS:
         chain = _chain(transition(surrogate, frame, step_size, length, 1), frame, start, rng)
         for k in INNER_STEPS:
-            found = _worth(chain, k, acceptance(sd))
+            found = _worth(chain, k, max(acceptance(sd), LEAST_ACCEPTANCE))
             if found > best * WORTH ** (k - chosen[1]):
                 best, chosen = found, (length, k)
     return transition(surrogate, frame, step_size, *chosen)

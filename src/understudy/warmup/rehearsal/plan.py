@@ -40,14 +40,14 @@ class Plan:
             return min(40 + 2 * self.dim, self.budget // 2)
         return min(max(40 + 2 * self.dim, int(CHEAP_SHARE * self.n_draws)), self.most)
 
-    def enough(self, n: int, sd: float, surprises: float, n_scouts: int) -> bool:
-        """Whether to stop learning, after `n` evaluations."""
+    def enough(self, n: int, sd: float, surprises: float, rate: float) -> bool:
+        """Whether to stop learning after `n` evaluations, with sd(D) falling at a `rate`."""
         if n >= self.most:
             return True
         if n < self.least:
             return False
         if self.budget is not None:
-            return not share_for_draws(self.budget, n, sd)
+            return not share_for_draws(self.budget, n, sd, rate)
         if surprises > self.few_surprises:
             return False
-        return not learning_pays(sd, n, self.n_draws)
+        return not learning_pays(sd, n, self.n_draws, rate)

@@ -130,7 +130,8 @@ def _explore(explorer: Explorer, plan: Plan, history: list[tuple[int, float]], t
             diary.try_out(places, "scout", candidates.foretell(places))
         history.append((len(diary), candidates.sd))
         tell("explore", candidates.sd, explorer.accepted[-1])
-        if plan.enough(len(diary), candidates.sd, diary.surprises(candidates.playing), len(places)):
+        playing = candidates.playing
+        if plan.enough(len(diary), candidates.sd, diary.surprises(playing), diary.rate(playing)):
             return
 
 

@@ -78,13 +78,18 @@ def walk(
 
 
 def find_step(
-    surrogate: Energy, frame: Whitening, position: np.ndarray, rng: np.random.Generator, length: float = 1.5
+    surrogate: Energy,
+    frame: Whitening,
+    position: np.ndarray,
+    rng: np.random.Generator,
+    length: float = 1.5,
+    wanted: float = INNER_ACCEPTANCE,
 ) -> float:
     """Return a step size at which inner steps are mostly accepted."""
     step_size = min(length, 1.6 * position.shape[1] ** -0.25)
     for _ in range(10):
         _, accepted = walk(transition(surrogate, frame, step_size, length, 2), position, rng)
-        if accepted >= INNER_ACCEPTANCE:
+        if accepted >= wanted:
             break
         step_size *= 0.75
     return step_size

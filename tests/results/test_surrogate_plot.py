@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+
+from understudy.errors import InputError
+from understudy.results.surrogate_plot import _proposals
+
+pytest.importorskip("matplotlib")
+
+
+def test_it_draws_a_picture(make_surrogate_run, tmp_path):
+    path = make_surrogate_run().plot_surrogate(tmp_path / "sub" / "surrogate.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "history",
+    [np.empty((0, 2)), np.array([[30, np.inf]]), np.array([[30, 0.5]]), np.array([[30, 1e-9], [60, 1e-9]])],
+)
+def test_short_histories_are_drawn_too(make_surrogate_run, make_report, tmp_path, history):
+    run = make_surrogate_run(report=make_report(history=history))
+    assert run.plot_surrogate(tmp_path / "surrogate.png").exists()
+
+
+def test_a_perfect_surrogate_and_a_wild_proposal_are_drawn_too(make_surrogate_run, tmp_path):
+    assert make_surrogate_run(sd=0.0).plot_surrogate(tmp_path / "perfect.png").exists()
+    run = make_surrogate_run()
+    run.posterior.stats["proposal_potential"][0, 0] = 1e12
+    run.posterior.stats["proposal_potential"][0, 1] = np.inf
+    assert run.plot_surrogate(tmp_path / "wild.png").exists()
+
+
+def test_a_surrogate_that_was_not_used_shows_its_warmup(make_run, make_report, tmp_path):
+    run = make_run(surrogate=make_report(exact_share=1.0, fingerprint=""))
+    assert run.plot_surrogate(tmp_path / "surrogate.png").exists()
+
+
+def test_potentials_are_those_of_the_proposals(make_surrogate_run):
+    run = make_surrogate_run()
+    stats = run.posterior.stats
+    stats["discrepancy"][1, 2] = np.nan
+    exact, foretold, accepted = _proposals(run)
+    assert len(exact) == len(accepted) == 1999
+    assert exact.min() == 0.0
+    known = np.isfinite(stats["discrepancy"])
+    np.testing.assert_allclose(exact - foretold, stats["discrepancy"][known])
+    np.testing.assert_array_equal(accepted, stats["accepted"][known])
+
+
+def test_without_a_surrogate_there_is_no_picture(make_run, tmp_path):
+    with pytest.raises(InputError, match="no surrogate to plot"):
+        make_run().plot_surrogate(tmp_path / "surrogate.png")
