@@ -53,8 +53,15 @@ def test_it_is_exact_if_all_of_it_is():
 
 @pytest.mark.parametrize(
     ("kernels", "weights"),
-    [((), ()), ((SHORT,), (1, 2)), ((SHORT, LONG), (-1, 2)), ((SHORT, LONG), (0, 0)), ((HMC,), (1,)), ((3,), (1,))],
+    [
+        ((), ()),
+        ((SHORT,), (1, 2)),
+        ((SHORT, LONG), (-1, 2)),
+        ((SHORT, LONG), (0, 0)),
+        ((HMC,), (1,)),
+        ((3,), (1,)),
+    ],
 )
 def test_what_is_no_mixture_is_refused(kernels, weights):
-    with pytest.raises(InputError, match="mixture|weights"):
+    with pytest.raises(InputError, match=r"mixture|weights"):
         Mixture(kernels, weights)

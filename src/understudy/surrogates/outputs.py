@@ -228,8 +228,15 @@ class FittedOutputs:
             2 \sum_{jl} M_{jl}\, \partial_i \partial_j a \cdot K J_l + K J_i \cdot \mathrm{tr}(M \nabla^2 a)
             + \sum_k c_k\, \mathrm{tr}(M \partial_i \nabla^2 a_k) + L'''[J M J^T] \cdot J_i + V'''[M]_i,
 
-        where third derivatives of likelihood and prior are taken along the eigenvectors of M.
+        where third derivatives of likelihood and prior are taken along the eigenvectors of M. It is NaN where M is not
+        finite, as for a metric that is not positive definite.
         """
+        known = np.isfinite(matrix).all(axis=(1, 2))
+        if not known.all():
+            total = np.full_like(position, np.nan)
+            if known.any():
+                total[known] = self.trace_contraction(position[known], matrix[known])
+            return total
         white, matrix = self.whitening.to_white(position), self.whitening.matrix_to_white(matrix)
         components, jacobian = self.emulator.components(white), self.emulator.jacobian(white)
         cotangent = self.misfit.value_and_gradient(components)[1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from understudy.dynamics import DenseMetric
-from understudy.kernels import HMC, SharedStream, State
+from understudy.kernels import HMC, SharedStream
 from understudy.warmup.rehearsal.diary import Trial
 from understudy.warmup.rehearsal.explore import Explorer
 from understudy.warmup.rehearsal.walk import find_step
@@ -29,7 +29,7 @@ def audit(explorer: Explorer) -> float:
     step_size = find_step(candidates.surrogate, explorer.frame, start, explorer.rng)
     kernel = exact_kernel(explorer, step_size)
     first, known = len(diary.heard), len(diary)
-    state = State(start, walkers.potential[walkers.cold])
+    state = diary.state(start, walkers.potential[walkers.cold])
     streams = SharedStream(explorer.rng, len(start))
     for _ in range(N_TRAJECTORIES):
         state, _ = kernel.step(streams, state, diary.evaluator)

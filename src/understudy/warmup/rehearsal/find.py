@@ -33,7 +33,7 @@ DIFFERENCE = 1e-4
 
 
 #: Potential and gradient at one position, exact or by differences.
-Slope = Callable[[Diary, np.ndarray], tuple[float, np.ndarray]]
+Slope = Callable[[Diary, np.ndarray, State | None], tuple[float, np.ndarray]]
 #: Steps of L-BFGS and the changes of the gradient along them.
 Pairs = tuple[np.ndarray, np.ndarray]
 
@@ -57,37 +57,44 @@ def find(diary: Diary, state: State) -> Start:
     slope = exact_slope if diary.gradient else difference_slope
     order = np.argsort(state.potential)
     identity = Whitening(np.zeros(dim), np.eye(dim))
-    lowest, height, pairs = _descend(diary, slope, state.position[order[0]], identity)
+    lowest, height, pairs = _descend(diary, slope, _row(state, order[0]), identity)
     frame = _frame_of_pairs(lowest, pairs, dim)
     if diary.gradient:
         frame = _frame_of_curvature(diary, lowest, frame)
     position = np.array(state.position)
     position[order[0]] = lowest
     for i in order[1:]:
-        position[i] = _join(diary, slope, state.position[i], frame, height)
+        position[i] = _join(diary, slope, _row(state, i), frame, height)
     return Start(position, frame)
 
 
-def exact_slope(diary: Diary, position: np.ndarray) -> tuple[float, np.ndarray]:
-    """Return potential and gradient at one position."""
-    found = diary.evaluate(position[None])
+def exact_slope(diary: Diary, position: np.ndarray, known: State | None = None) -> tuple[float, np.ndarray]:
+    """Return potential and gradient at one position, which may be `known`."""
+    found = diary.evaluate(position[None]) if known is None else known
     assert found.gradient is not None
     return float(found.potential[0]), found.gradient[0]
 
 
-def difference_slope(diary: Diary, position: np.ndarray) -> tuple[float, np.ndarray]:
+def difference_slope(
+    diary: Diary, position: np.ndarray, known: State | None = None
+) -> tuple[float, np.ndarray]:
     """Return the potential at one position, and differences to one neighbour along each axis."""
     step = DIFFERENCE * (1.0 + np.abs(position))
-    found = diary.evaluate(np.concatenate([position[None], position + np.diag(step)])).potential
-    if not np.isfinite(found).all():
-        return float(found[0]), np.zeros(len(position))
-    return float(found[0]), (found[1:] - found[0]) / step
+    points = position + np.diag(step)
+    if known is None:
+        points = np.concatenate([points, position[None]])
+    found = diary.evaluate(points).potential
+    here = float(found[-1] if known is None else known.potential[0])
+    away = found[: len(position)]
+    if not (np.isfinite(here) and np.isfinite(away).all()):
+        return here, np.zeros(len(position))
+    return here, (away - here) / step
 
 
 def _descend(
     diary: Diary,
     slope: Slope,
-    position: np.ndarray,
+    start: State,
     frame: Whitening,
     *,
     enough: float = -np.inf,
@@ -97,12 +104,14 @@ def _descend(
     from scipy.optimize import minimize  # slow to import
 
     best: list[float] = []
-    low: tuple[float, np.ndarray] = np.inf, position
+    low: tuple[float, np.ndarray] = np.inf, start.position[0]
+    known: State | None = start  # for the first call, which is of the start
 
     def height(white: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal low
-        here = frame.from_white(white[None])[0]
-        potential, gradient = slope(diary, here)
+        nonlocal low, known
+        here = frame.from_white(white[None])[0] if known is None else known.position[0]
+        potential, gradient = slope(diary, here, known)
+        known = None
         if potential < low[0]:
             low = potential, here
         if not np.isfinite(potential):
@@ -117,7 +126,7 @@ def _descend(
 
     found = minimize(
         height,
-        frame.to_white(position[None])[0],
+        frame.to_white(start.position)[0],
         jac=True,
         method="L-BFGS-B",
         callback=check,
@@ -164,8 +173,10 @@ def _frame_of_curvature(diary: Diary, centre: np.ndarray, frame: Whitening) -> W
         step[todo], todo = np.where(good, step[todo], better), todo[~good]
         if not len(todo):
             break
-    # In units of steps that tell the curvature well no direction is much wider or narrower than the others.
-    scaled = Whitening(frame.mean, np.linalg.cholesky((frame.factor * step**2) @ frame.factor.T))
+    # In units of their own curvature no axis is wider than the others, so that the floor is for what bends little.
+    own = np.diag(curvature)
+    variance = np.where(own > 0, 1.0 / np.where(own > 0, own, 1.0), step**2)
+    scaled = Whitening(frame.mean, np.linalg.cholesky((frame.factor * variance) @ frame.factor.T))
     mixed = frame.vector_to_white(scaled.factor.T)  # axes of the scaled frame, in the old one
     hessian = mixed @ (0.5 * (curvature + curvature.T)) @ mixed.T
     return frame_of_hessian(centre, hessian, scaled)
@@ -180,16 +191,21 @@ def frame_of_hessian(centre: np.ndarray, hessian: np.ndarray, frame: Whitening) 
     return Whitening(centre, np.linalg.cholesky(root @ root.T))
 
 
-def _join(diary: Diary, slope: Slope, position: np.ndarray, frame: Whitening, lowest: float) -> np.ndarray:
+def _join(diary: Diary, slope: Slope, start: State, frame: Whitening, lowest: float) -> np.ndarray:
     """Bring one more chain to the typical set, of this basin or of another."""
-    dim = len(position)
+    dim = start.position.shape[1]
     calls = FEW_CALLS if diary.gradient else 2
-    position, height, _ = _descend(
-        diary, slope, position, frame, enough=lowest + 0.5 * dim + 4.0, most_calls=calls
-    )
+    enough = lowest + 0.5 * dim + 4.0
+    position, height, _ = _descend(diary, slope, start, frame, enough=enough, most_calls=calls)
     if height <= lowest + typical_height(dim):
         return position
     return on_the_way(frame, position[None])[0]
+
+
+def _row(state: State, i: int) -> State:
+    """Return the state of one chain."""
+    gradient = None if state.gradient is None else state.gradient[i : i + 1]
+    return State(state.position[i : i + 1], state.potential[i : i + 1], gradient)
 
 
 def on_the_way(frame: Whitening, position: np.ndarray) -> np.ndarray:

@@ -148,7 +148,7 @@ def _outcome(explorer: Explorer, streams: Streams, history: list[tuple[int, floa
     return Outcome(
         kernel=kernel,
         exact=exact,
-        state=State(walkers.position[rows], walkers.potential[rows]),
+        state=diary.state(walkers.position[rows], walkers.potential[rows]),
         playing=candidates.playing,
         sd=candidates.sd,
         usual=float(np.median(found)) if len(found := diary.discrepancies(candidates.playing)) else np.nan,

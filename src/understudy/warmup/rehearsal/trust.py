@@ -32,7 +32,7 @@ def judge(outcome: Outcome) -> Trust:
         (outcome.sd - GOOD) / (USELESS - GOOD),
         outcome.surprises / MANY_SURPRISES if outcome.surprises > 0.1 else 0.0,
     )
-    if not doubt > 0:
+    if doubt <= 0:  # False for NaN
         return Trust(0.0)
     why = (
         f"its sd(D) is {outcome.sd:.2g} and {outcome.surprises:.0%} of its last trials were surprises, after "

@@ -1,0 +1,66 @@
+"""Every exact evaluation is a test of the surrogates before it is training data."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from understudy import Evaluator, Target
+from understudy.warmup.rehearsal.diary import MIN_TRIALS, Diary, Trial, spread
+
+TARGET = Target(lambda x: -0.5 * (x**2).sum(axis=1), lambda x: -x, dim=2, vectorized=True)
+
+
+def diary_with(discrepancies, kind="walk", n=None):
+    diary = Diary(Evaluator(TARGET), True)
+    for i, part in enumerate(discrepancies):
+        part = np.asarray(part, dtype=float)
+        diary.trials.append(
+            Trial(kind, 100 * (i + 1) if n is None else n[i], part, {"one": np.zeros(len(part))})
+        )
+    return diary
+
+
+def test_it_hears_all_and_trains_on_each_position_once():
+    diary = Diary(Evaluator(TARGET), True)
+    diary.evaluate(np.ones((2, 2)))
+    diary.evaluate(np.zeros((1, 2)))
+    assert len(diary) == 3 and len(diary.training()) == 2 and diary.lowest == 0.0
+
+
+def test_positions_without_mass_are_left_out():
+    half = Target(
+        lambda x: np.where(x[:, 0] > 0, -np.inf, 0.0), lambda x: np.zeros_like(x), dim=1, vectorized=True
+    )
+    diary = Diary(Evaluator(half), True)
+    diary.evaluate(np.array([[-1.0], [1.0]]))
+    assert diary.training().position.tolist() == [[-1.0]]
+
+
+def test_sd_is_of_the_later_trials_and_infinite_while_they_are_few():
+    rng = np.random.default_rng(0)
+    diary = diary_with([rng.normal(0, 3.0, 100), rng.normal(0, 0.1, 100)])
+    assert 0.07 < diary.sd("one") < 0.13
+    assert diary_with([[0.1, 0.2]]).sd("one") == np.inf and diary.sd("another") == np.inf
+
+
+def test_one_proposal_that_went_astray_does_not_hide_the_rest():
+    values = np.append(np.random.default_rng(0).normal(0, 0.1, 200), 1e9)
+    assert spread(values) < 0.35
+    assert spread(np.zeros(MIN_TRIALS // 2 - 1)) == np.inf
+
+
+def test_the_rate_is_measured_where_there_is_enough_to_measure():
+    rng = np.random.default_rng(0)
+    n = [100, 200, 400, 800]
+    flat = diary_with([rng.normal(0, 0.3, 100) for _ in n], n=n)
+    falling = diary_with([rng.normal(0, 30.0 / each, 100) for each in n], n=n)
+    assert flat.rate("one") < 0.2 and falling.rate("one") > 0.7
+    assert diary_with([[0.1] * 20]).rate("one") == 0.7
+
+
+def test_surprises_are_potentials_far_below_what_was_foretold():
+    diary = diary_with([np.zeros(40)])
+    assert diary.surprises("one") == 0.0
+    diary.trials.append(Trial("scout", 50, np.array([-3.0, 3.0, 0.0]), {"one": np.zeros(3)}))
+    assert diary.surprises("one", last=3) == 1 / 3
+    assert diary.surprises("nobody") == 1.0
