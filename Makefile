@@ -1,12 +1,14 @@
 # `make demo` and `make test` are all a newcomer needs; both set up .venv on first use.
 PYTHON ?= python3
 VENV ?= .venv
+# Options of `make bench`; by default all is run, and docs/benchmarks.md filled in.
+BENCH ?= --docs
 BIN := $(VENV)/bin
 export MPLBACKEND ?= Agg
 # Tests multiply small matrices: threads of BLAS would only get in each other's way.
 test test-full: export OPENBLAS_NUM_THREADS ?= 1
 
-.PHONY: demo test test-full lint format clean
+.PHONY: demo test test-full bench lint format clean
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -23,6 +25,13 @@ test: $(VENV)/.installed  ## quick tests, docstring examples included
 
 test-full: $(VENV)/.installed  ## quick and slow tests
 	$(BIN)/python -m pytest -m 'slow or not slow'
+
+$(VENV)/.installed-bench: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	@touch $@
+
+bench: $(VENV)/.installed-bench  ## this library and its peers on the same posteriors: hours, and goes on if interrupted
+	$(BIN)/python -m benchmarks.compare $(BENCH)
 
 lint: $(VENV)/.installed  ## format, lint, types, one-way imports
 	$(BIN)/ruff format --check .

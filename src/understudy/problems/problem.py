@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,6 +28,8 @@ class Problem:
         Its Fisher metric, where there is one, for `RMHMC`.
     mean, covariance : ndarray or None
         Exact moments of the posterior, where they are known.
+    draw : callable or None
+        ``draw(rng, n)`` makes n independent exact draws ``(n, dim)``, where that can be done.
     true_parameters : ndarray or None
         What the data were made from, where they were simulated.
     settings : dict
@@ -39,5 +42,6 @@ class Problem:
     metric: RiemannianMetric | None = None
     mean: np.ndarray | None = None
     covariance: np.ndarray | None = None
+    draw: Callable[[np.random.Generator, int], np.ndarray] | None = None
     true_parameters: np.ndarray | None = None
     settings: dict[str, Any] = field(default_factory=dict)

@@ -52,7 +52,8 @@ def prepare(
     except BudgetError as error:
         raise BudgetError(
             f"{plan.most} evaluations of warm-up are too few to find the posterior of {plan.dim} parameters; allow "
-            f"at least {40 + 4 * plan.dim} (tune=), or more in all (max_evaluations=)"
+            f"about {_needed(evaluator.target, streams.n_chains)} (tune=), or one and a half times as many in all "
+            "(max_evaluations=)"
         ) from error
     evaluator.limit = limit
     trust = judge(outcome)
@@ -75,6 +76,16 @@ def plan_for(target: AnyTarget, n_draws: int, tune: int | None, budget: int | No
     if budget is not None:
         most = min(most, 2 * budget // 3)
     return Plan(dim, n_draws, most, budget)
+
+
+def _needed(target: AnyTarget, n_chains: int) -> int:
+    """Return about how many evaluations it takes to find a posterior and to learn something of it."""
+    dim = target.dim
+    if hasattr(target, "likelihood"):
+        return 2 * dim + 10 * n_chains + 40
+    if target.has_gradient:
+        return 3 * dim + 12 * n_chains + 60
+    return 20 * (dim + 1) + 3 * (dim + 1) * n_chains + (dim + 1) * (dim + 2) + 60
 
 
 def check_unchanged(report: SurrogateReport | None, kernel: Kernel | None) -> None:

@@ -46,8 +46,8 @@ class Plan:
             return True
         if n < self.least:
             return False
-        if self.budget is not None:
-            return not share_for_draws(self.budget, n, sd, rate)
         if surprises > self.few_surprises:
             return False
+        if self.budget is not None:
+            return not share_for_draws(self.budget, n, sd, rate)
         return not learning_pays(sd, n, self.n_draws, rate)

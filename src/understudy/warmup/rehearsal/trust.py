@@ -13,7 +13,8 @@ from understudy.warmup.rehearsal.rehearsal import Outcome
 
 #: sd(D) up to which trust is full, and from which on there is none.
 GOOD, USELESS = 0.8, 1.3
-MANY_SURPRISES = 0.25
+#: Share of surprises up to which trust is full, and from which on there is none.
+FEW_SURPRISES, MANY_SURPRISES = 0.1, 0.4
 #: A larger share of exact steps is not worth the rest.
 MOST_MIXED = 0.5
 
@@ -30,7 +31,7 @@ def judge(outcome: Outcome) -> Trust:
     """Return how far the surrogate of a rehearsal is to be trusted."""
     doubt = max(
         (outcome.sd - GOOD) / (USELESS - GOOD),
-        outcome.surprises / MANY_SURPRISES if outcome.surprises > 0.1 else 0.0,
+        (outcome.surprises - FEW_SURPRISES) / (MANY_SURPRISES - FEW_SURPRISES),
     )
     if doubt <= 0:  # False for NaN
         return Trust(0.0)
@@ -42,8 +43,11 @@ def judge(outcome: Outcome) -> Trust:
 
 
 def require_use(outcome: Outcome, trust: Trust) -> None:
-    """Raise if the surrogate is of no use and there is no gradient to fall back on."""
-    if trust.exact_share < 1.0:
+    """Raise if the surrogate is of no use and there is no gradient to fall back on.
+
+    Surprises alone do not make it useless: they have been learnt from, and the run warns of them.
+    """
+    if outcome.sd < USELESS:
         return
     raise SurrogateError(
         f"the surrogate could not be trained well enough to draw with: {trust.reason}. There is no gradient to fall "

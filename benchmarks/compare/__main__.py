@@ -1,0 +1,60 @@
+"""The command line of the comparison; see the package."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from . import report
+from .cases import CASES, STANDARD
+from .cells import ROOT, Cells
+from .methods import METHODS
+from .schedule import Schedule, chosen
+
+
+def main() -> None:
+    options = _parser().parse_args()
+    cells = Cells(options.folder / "runs", options.timeout, frozenset(options.fresh))
+    schedule = Schedule(cells, options.seeds, options.draws, options.prune, say=_say)
+    tables = {}
+    for name in options.problems:
+        tables[name] = schedule.rows(CASES[name], chosen(options.methods))
+        # After every problem: an interrupted comparison leaves what there is.
+        text = report.write(options.folder, tables, CASES)
+    from .picture import draw
+
+    draw(options.folder / "benchmarks.png", tables, CASES)
+    if options.docs:
+        docs = ROOT / "docs"
+        report.put_into(docs / "benchmarks.md", text)
+        draw(docs / "figures" / "benchmarks.png", tables, CASES)
+    print(f"\n{text}\nwritten to {options.folder}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.compare",
+        description="Compare this library with its peers on the same exact potential.",
+    )
+    parser.add_argument("--problems", nargs="+", choices=list(CASES), default=list(STANDARD), metavar="NAME")
+    parser.add_argument(
+        "--methods", nargs="+", choices=list(METHODS), metavar="NAME", help=", ".join(METHODS)
+    )
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--draws", type=int, default=1000, help="of each of four chains")
+    parser.add_argument("--timeout", type=float, default=1800.0, help="seconds for one run")
+    parser.add_argument("--prune", type=float, default=4.0, help="peers so many times slower are run less")
+    parser.add_argument(
+        "--fresh", nargs="*", choices=list(METHODS), default=[], metavar="NAME", help="run again"
+    )
+    parser.add_argument("--folder", type=Path, default=ROOT / "out" / "bench")
+    parser.add_argument("--docs", action="store_true", help="put table and picture into docs/benchmarks.md")
+    return parser
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,79 @@
+"""Runs that are kept: each is made once, in a process of its own, and found again after an interrupt."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass
+class Cells:
+    """Results in `folder`, one file for each request; `fresh` names methods whose old results are not used."""
+
+    folder: Path
+    timeout: float
+    fresh: frozenset[str] = frozenset()
+    _made: set[Path] = field(default_factory=set)
+
+    def get(self, request: dict) -> dict:
+        """Return the result of a request, made now if it is not there; ``status`` says "ok" or what went wrong."""
+        file = self.folder / request["case"] / request["method"] / f"{_key(request)}.json"
+        if file.exists():
+            result = json.loads(file.read_text())
+            if file in self._made or not self._is_stale(result):
+                return result
+        self._made.add(file)
+        started = time.perf_counter()
+        result = self._make(request)
+        result = {"request": request, "wall_seconds": time.perf_counter() - started, **result}
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(result, indent=1))
+        return result
+
+    def _is_stale(self, result: dict) -> bool:
+        """Say whether to try again: what failed may have been mended, what took too long may get more time."""
+        if result["request"]["method"] in self.fresh or result["status"].startswith("failed"):
+            return True
+        return result["status"] != "ok" and result["timeout"] < self.timeout
+
+    def _make(self, request: dict) -> dict:
+        with tempfile.TemporaryDirectory() as folder:
+            answer = Path(folder) / "result.json"
+            command = [sys.executable, "-m", "benchmarks.compare.worker", json.dumps(request), str(answer)]
+            try:
+                done = subprocess.run(
+                    command,
+                    cwd=ROOT,
+                    env=_environment(),
+                    capture_output=True,
+                    text=True,
+                    timeout=self.timeout,
+                )
+            except subprocess.TimeoutExpired:
+                return {"status": f"not done after {self.timeout:.0f} s", "timeout": self.timeout}
+            if done.returncode or not answer.exists():
+                return {"status": f"failed: {_reason(done)}", "error": done.stderr[-4000:]}
+            return {"status": "ok", **json.loads(answer.read_text())}
+
+
+def _key(request: dict) -> str:
+    settings = "".join(f"{key}-{value}-" for key, value in request.get("settings", {}).items())
+    return f"{settings}draws-{request.get('draws')}-seed-{request.get('seed')}"
+
+
+def _environment() -> dict[str, str]:
+    # Threads of BLAS get in each other's way on few cores; JAX's own are left alone.
+    return {"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
+
+
+def _reason(done: subprocess.CompletedProcess) -> str:
+    lines = [line.strip() for line in done.stderr.splitlines() if line.strip()]
+    return lines[-1][:200] if lines else f"ended with code {done.returncode}"

@@ -1,0 +1,62 @@
+"""From draws and cost to the figures of the table."""
+
+from __future__ import annotations
+
+import numpy as np
+from arviz_stats.base import array_stats
+
+from .outcome import Outcome
+
+
+def figures(outcome: Outcome, exact_mean: np.ndarray | None = None) -> dict:
+    """Return what the table shows, and a little more.
+
+    Effective draws are the smallest over the parameters: rank-normalised bulk ESS of means, and of squares (about the
+    mean). A gradient counts as one evaluation. Seconds to 1000 effective draws are all seconds, those of warm-up too,
+    in proportion.
+    """
+    means, squares = _effective(outcome) if outcome.ess is None else outcome.ess
+    ess, ess_squares = float(np.min(means)), float(np.min(squares))
+    n_exact = outcome.n_values + outcome.n_gradients
+    return {
+        "values": outcome.n_values,
+        "gradients": outcome.n_gradients,
+        "seconds": outcome.seconds,
+        "warmup_seconds": outcome.warmup_seconds,
+        "compile_seconds": outcome.compile_seconds,
+        "ess": ess,
+        "ess_squares": ess_squares,
+        "rhat": _rhat(outcome.draws),
+        "per_evaluation": ess / n_exact,
+        "per_evaluation_squares": ess_squares / n_exact,
+        "seconds_to_1000": 1000.0 * outcome.seconds / ess,
+        "seconds_to_1000_squares": 1000.0 * outcome.seconds / ess_squares,
+        "mean": outcome.draws.mean(axis=(0, 1)).tolist(),
+        "sd": outcome.draws.std(axis=(0, 1)).tolist(),
+        "z_of_mean": None if exact_mean is None else _z(outcome.draws, means, exact_mean),
+        "notes": outcome.notes,
+    }
+
+
+def _effective(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
+    by_parameter = np.moveaxis(outcome.draws, 2, 0)
+    squares = (by_parameter - by_parameter.mean(axis=(1, 2), keepdims=True)) ** 2
+    # A chain that never moved divides by zero inside.
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = [np.atleast_1d(array_stats.ess(each, method="bulk")) for each in (by_parameter, squares)]
+    # NaN is no effective draw; at least one keeps the ratios finite.
+    return tuple(np.maximum(np.nan_to_num(each, nan=1.0), 1.0) for each in found)
+
+
+def _rhat(draws: np.ndarray) -> float | None:
+    """Return the largest R-hat; None of one chain."""
+    if len(draws) < 2:
+        return None
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.max(array_stats.rhat(np.moveaxis(draws, 2, 0), method="rank")))
+
+
+def _z(draws: np.ndarray, ess: np.ndarray, exact: np.ndarray) -> float:
+    """Return the largest distance of a mean from its exact value, in standard errors."""
+    error = draws.std(axis=(0, 1)) / np.sqrt(ess)
+    return float(np.max(np.abs(draws.mean(axis=(0, 1)) - exact) / error))

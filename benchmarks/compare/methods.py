@@ -1,0 +1,106 @@
+"""Who takes part, and the settings that are tried for each. Nothing is imported here that a peer needs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from importlib import import_module
+
+from .cases import Case
+
+#: Steps of warm-up that are tried where there is a choice; the best for each problem is kept.
+TUNE = (500, 300, 1000)
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of the table.
+
+    `function` is ``module:function`` in this package, `fixed` what it is always given, `tried` the settings of which
+    the best is kept. `way` says how it calls the potential, see `choice`; None if through the library's own evaluator.
+    """
+
+    name: str
+    title: str
+    function: str
+    kind: str = "gradient"
+    way: str | None = None
+    fixed: dict = field(default_factory=dict)
+    tried: tuple[dict, ...] = ({},)
+    is_ours: bool = False
+
+    def candidates(self, case: Case) -> list[dict]:
+        """Return the settings that are tried on a case; the paper's only where it has them."""
+        return [each for each in self.tried if each.get("settings") != "paper" or case.paper is not None]
+
+    def suits(self, case: Case) -> bool:
+        """Say whether it can sample the case; gradient methods need one, others are shown only where there is none."""
+        return self.kind in ("any", case.kind)
+
+    def run(self, *args, **settings):
+        module, function = self.function.split(":")
+        return getattr(import_module(f".{module}", __package__), function)(*args, **self.fixed, **settings)
+
+
+_TUNES = tuple({"tune": tune} for tune in TUNE)
+
+
+def _numpyro(dense: bool, chains: int) -> Method:
+    shape = "dense" if dense else "diagonal"
+    return Method(
+        f"numpyro-{shape}-{chains}",
+        f"NumPyro NUTS, {shape}, {chains} chain{'s' * (chains > 1)}",
+        "numpyro_nuts:run",
+        way=f"loop-{chains}",
+        fixed={"dense": dense, "chains": chains},
+        tried=_TUNES,
+    )
+
+
+METHODS = {
+    method.name: method
+    for method in (
+        Method("understudy", "understudy", "ours:run", kind="any", is_ours=True),
+        Method("hmc", "understudy, HMC()", "ours:run_hmc", tried=_TUNES, is_ours=True),
+        Method(
+            "rns-hmc",
+            "RNS-HMC (the paper's)",
+            "ours:run_rns",
+            tried=({"settings": "paper", "tune": 1250}, {"settings": "own", "tune": 500}),
+            is_ours=True,
+        ),
+        _numpyro(dense=True, chains=4),
+        _numpyro(dense=False, chains=4),
+        _numpyro(dense=True, chains=1),
+        _numpyro(dense=False, chains=1),
+        Method("nutpie", "nutpie", "nutpie_nuts:run", way="call-1", fixed={"low_rank": False}, tried=_TUNES),
+        Method(
+            "nutpie-low-rank",
+            "nutpie, low rank",
+            "nutpie_nuts:run",
+            way="call-1",
+            fixed={"low_rank": True},
+            tried=_TUNES,
+        ),
+        Method(
+            "blackjax-dense",
+            "BlackJAX NUTS, dense, 4 chains",
+            "blackjax_nuts:run",
+            way="loop-4",
+            fixed={"dense": True},
+            tried=_TUNES,
+        ),
+        Method(
+            "emcee",
+            "emcee",
+            "emcee_ensemble:run",
+            kind="values",
+            tried=({"moves": "stretch", "tune": 1000}, {"moves": "differential", "tune": 1000}),
+        ),
+    )
+}
+
+
+def settings_text(settings: dict) -> str:
+    """Say settings in a few words."""
+    words = {"tune": "{} of warm-up", "moves": "{} moves", "settings": "{} settings"}
+    return ", ".join(words.get(key, key + " {}").format(value) for key, value in settings.items())

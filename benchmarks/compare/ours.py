@@ -1,0 +1,69 @@
+"""Our own: `sample` as it comes, exact HMC, and the paper's RNS-HMC."""
+
+from __future__ import annotations
+
+import understudy as us
+from understudy.paper.experiments import get_experiment
+
+from .exact import Exact
+from .outcome import Outcome, Watch
+
+
+def run(exact: Exact, seed: int, draws: int) -> Outcome:
+    """Call `sample` with nothing that a user would not have had."""
+    return _outcome(lambda: us.sample(exact.target, draws=draws, chains=4, random_seed=seed))
+
+
+def run_hmc(exact: Exact, seed: int, draws: int, *, tune: int) -> Outcome:
+    """Sample with exact gradients."""
+    return _outcome(
+        lambda: us.sample(exact.target, draws, tune=tune, chains=4, random_seed=seed, method=us.HMC())
+    )
+
+
+def run_rns(
+    exact: Exact, seed: int, draws: int, *, settings: str, tune: int, n_hidden: int = 1000
+) -> Outcome:
+    """Sample with the paper's RNS-HMC: at the paper's settings, or at those that it finds while exploring.
+
+    Exploration is by the self-tuned ``HMC()`` in both: from random starts the paper's steps are unstable.
+    """
+    if exact.case.paper is not None:
+        n_hidden = get_experiment(exact.case.paper).n_hidden
+    network = us.SoftplusNetwork(n_hidden)
+    if settings == "paper":
+        step_size, n_steps = exact.problem.settings["hmc"]
+        method = us.RNSHMC(
+            network,
+            step_size,
+            n_steps,
+            metric=us.UnitMetric(),
+            explore=us.HMC(),
+            collect="accepted",
+            max_training=5000,
+        )
+    else:
+        method = us.RNSHMC(network)
+    return _outcome(
+        lambda: us.sample(exact.target, draws, tune=tune, chains=4, random_seed=seed, method=method)
+    )
+
+
+def _outcome(call) -> Outcome:
+    watch = Watch()
+    with watch.part("all"):
+        run = call()
+    summary = run.summary()
+    return Outcome(
+        draws=run.draws,
+        n_values=run.cost.n_values,
+        n_gradients=run.cost.n_gradients,
+        seconds=watch.seconds,
+        warmup_seconds=run.warmup.cost.seconds,
+        notes={
+            "warnings": list(summary.warnings),
+            "exact": run.exact,
+            "seconds in the model": run.cost.value_seconds + run.cost.gradient_seconds,
+            "warm-up evaluations": run.warmup.cost.n_values + run.warmup.cost.n_gradients,
+        },
+    )

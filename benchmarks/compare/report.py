@@ -1,0 +1,181 @@
+"""The table, as Markdown and as JSON."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from .cases import Case
+from .methods import settings_text
+from .schedule import Row
+
+START, END = "<!-- results of make bench -->", "<!-- end of results -->"
+
+
+def best_peer(rows: list[Row], libraries_only: bool = False) -> Row | None:
+    """Return the fastest of the others, of other libraries only if so wished; those whose chains agree come first."""
+    peers = [
+        row
+        for row in rows
+        if row.method.name != "understudy" and row.done and not (libraries_only and row.method.is_ours)
+    ]
+    return min(peers, key=lambda row: (not row.is_trusted, row.median("seconds_to_1000")), default=None)
+
+
+def to_json(tables: dict[str, list[Row]]) -> dict:
+    """Return everything, runs included."""
+    return {
+        name: [
+            {
+                "method": row.method.name,
+                "title": row.method.title,
+                "settings": row.settings,
+                "potential": row.form,
+                "status": row.status,
+                "medians": {key: row.median(key) for key in _MEDIANS},
+                "runs": row.runs,
+            }
+            for row in rows
+        ]
+        for name, rows in tables.items()
+    }
+
+
+def to_markdown(tables: dict[str, list[Row]], cases: dict[str, Case]) -> str:
+    """Return the summary and a table for each problem."""
+    parts = [_summary(tables, cases)]
+    parts += [_table(cases[name].title, rows) for name, rows in tables.items()]
+    return "\n\n".join(parts) + "\n"
+
+
+def put_into(page: Path, text: str) -> None:
+    """Replace what is between the two marks of a page."""
+    before, rest = page.read_text().split(START)
+    after = rest.split(END)[1]
+    page.write_text(f"{before}{START}\n\n{text}\n{END}{after}")
+
+
+def write(folder: Path, tables: dict[str, list[Row]], cases: dict[str, Case]) -> str:
+    """Write both forms into a folder; return the Markdown."""
+    text = to_markdown(tables, cases)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "benchmarks.md").write_text(text)
+    (folder / "benchmarks.json").write_text(json.dumps(to_json(tables), indent=1))
+    return text
+
+
+_MEDIANS = (
+    "values",
+    "gradients",
+    "seconds",
+    "compile_seconds",
+    "ess",
+    "ess_squares",
+    "rhat",
+    "per_evaluation",
+    "per_evaluation_squares",
+    "seconds_to_1000",
+    "seconds_to_1000_squares",
+    "z_of_mean",
+)
+
+
+def _summary(tables: dict[str, list[Row]], cases: dict[str, Case]) -> str:
+    head = [
+        "problem",
+        "effective draws per evaluation",
+        "of the best peer",
+        "s to 1000 effective draws",
+        "best peer",
+        "its s to 1000",
+        "times faster",
+        "times faster than the best other library",
+    ]
+    lines = []
+    for name, rows in tables.items():
+        ours = next((row for row in rows if row.method.name == "understudy"), None)
+        if ours is None or not ours.done:
+            continue
+        seconds = ours.median("seconds_to_1000")
+        peer, library = best_peer(rows), best_peer(rows, libraries_only=True)
+        thriftiest = max(
+            (row.median("per_evaluation") for row in rows if row is not ours and row.done), default=None
+        )
+        lines.append(
+            [
+                cases[name].title,
+                _number(ours.median("per_evaluation")),
+                _number(thriftiest),
+                _number(seconds),
+                "-" if peer is None else peer.method.title + " (chains disagree)" * (not peer.is_trusted),
+                "-" if peer is None else _number(peer.median("seconds_to_1000")),
+                "-" if peer is None else _number(peer.median("seconds_to_1000") / seconds),
+                "-" if library is None else _number(library.median("seconds_to_1000") / seconds),
+            ]
+        )
+    return _grid(head, lines)
+
+
+def _table(title: str, rows: list[Row]) -> str:
+    head = [
+        "method",
+        "values",
+        "gradients",
+        "seconds",
+        "compiling",
+        "ESS of means",
+        "of squares",
+        "R-hat",
+        "ESS per evaluation",
+        "s to 1000",
+        "by squares",
+        "times the best peer's speed",
+        "seeds",
+    ]
+    peer = best_peer(rows)
+    ordered = sorted(rows, key=lambda row: row.median("seconds_to_1000") or float("inf"))
+    return f"### {title}\n\n" + _grid(head, [_line(row, peer) for row in ordered])
+
+
+def _line(row: Row, peer: Row | None) -> list[str]:
+    told = [
+        row.method.title,
+        settings_text(row.settings),
+        "potential in NumPy" if row.form == "numpy" else "",
+    ]
+    name = f"**{told[0]}**" if row.method.name == "understudy" else told[0]
+    name += f" ({', '.join(filter(None, told[1:]))})" if any(told[1:]) else ""
+    if not row.done:
+        return [name, row.status.replace("|", "/"), *[""] * 11]
+    seconds = row.median("seconds_to_1000")
+    n_failed = len(row.runs) - len(row.done)
+    seeds = f"{len(row.done)}" + (f" ({n_failed} {row.status})" if n_failed else "")
+    return [
+        name,
+        f"{row.median('values'):,.0f}",
+        f"{row.median('gradients'):,.0f}",
+        _number(row.median("seconds")),
+        _number(row.median("compile_seconds")) if row.median("compile_seconds") else "-",
+        f"{row.median('ess'):,.0f}",
+        f"{row.median('ess_squares'):,.0f}",
+        "-" if row.worst("rhat") is None else f"{row.worst('rhat'):.3f}",
+        _number(row.median("per_evaluation")),
+        _number(seconds),
+        _number(row.median("seconds_to_1000_squares")),
+        "-" if peer is None else _number(peer.median("seconds_to_1000") / seconds),
+        seeds.replace("|", "/"),
+    ]
+
+
+def _number(x: float | None) -> str:
+    """Return two or three figures, never in powers of ten where it can be helped."""
+    if x is None:
+        return "-"
+    if x >= 100:
+        return f"{x:,.0f}"
+    return f"{x:.1f}" if x >= 10 else f"{x:.2f}" if x >= 0.1 else f"{x:.2g}"
+
+
+def _grid(head: list[str], lines: list[list[str]]) -> str:
+    rule = ["---"] + ["---:"] * (len(head) - 1)
+    return "\n".join("| " + " | ".join(line) + " |" for line in (head, rule, *lines))

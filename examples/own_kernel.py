@@ -1,0 +1,27 @@
+"""Hold a kernel of your own to account: a random walk with a mistake that no trace plot shows, and without it."""
+
+import numpy as np
+
+import understudy as us
+from understudy.testing import check_invariance, gumbel
+
+
+class RandomWalk:
+    """Metropolis with normal proposals; longer far out if they are to adapt."""
+
+    is_exact = True
+
+    def __init__(self, adapt):
+        self.adapt = adapt
+
+    def step(self, streams, state, evaluator):
+        width = 0.8 + 0.1 * np.abs(state.position) if self.adapt else 0.8  # adapts to the state: the mistake
+        proposed = state.position + width * streams.normals(state.position.shape[1])
+        proposal = us.State.from_evaluation(evaluator.value(proposed))
+        accepted = streams.uniforms() < np.exp(np.minimum(0.0, state.potential - proposal.potential))
+        return state.accept(accepted, proposal), None
+
+
+if __name__ == "__main__":
+    print(check_invariance(RandomWalk(adapt=True), gumbel()))
+    print(check_invariance(RandomWalk(adapt=False), gumbel()))
