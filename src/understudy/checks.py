@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from understudy.errors import InputError
+from understudy.errors import InputError, SurrogateError, UnderstudyError
 
 
 def require_callable(name: str, value: object, *, optional: bool = False) -> None:
@@ -117,6 +117,27 @@ def require_covariance(value: Any, size: int | None = None) -> tuple[np.ndarray,
             "covariance must be positive definite, got a matrix that is not; "
             "add the measurement variance, or a small multiple of the identity, to its diagonal"
         ) from error
+
+
+def ask_surrogate(
+    surrogate: object, function: Callable[..., Any], shape: tuple[int, ...], what: str, *arguments: np.ndarray
+) -> np.ndarray:
+    """Return what a function of a surrogate answers, as float64 of the shape given, or raise `SurrogateError`."""
+    name = type(surrogate).__name__
+    try:
+        found = np.asarray(function(*arguments), dtype=float)
+    except UnderstudyError:
+        raise
+    except Exception as error:
+        raise SurrogateError(
+            f"the surrogate {name} raised {type(error).__name__} when asked for {what}: {error}; "
+            "mend it, or use another"
+        ) from error
+    if found.shape != shape:
+        raise SurrogateError(
+            f"the surrogate {name} must return {what} of shape {shape}, got {found.shape}; mend it, or use another"
+        )
+    return found
 
 
 def _first(array: np.ndarray, bad: np.ndarray) -> str:

@@ -31,7 +31,7 @@ from typing import Literal, Protocol, get_args
 
 import numpy as np
 
-from understudy.checks import require_positive
+from understudy.checks import ask_surrogate, require_positive
 from understudy.dynamics.metrics import LocalMetric, batched_cholesky
 from understudy.errors import InputError
 
@@ -105,13 +105,17 @@ class HessianMetric:
         """Return the metric times each row of `velocity`, without forming it where the potential knows how."""
         with np.errstate(all="ignore"):
             if self.form == "full" and hasattr(self.potential, "hessian_product"):
-                return np.asarray(self.potential.hessian_product(position, velocity))
+                product = self.potential.hessian_product
+                return ask_surrogate(
+                    self.potential, product, position.shape, "products with Hessians", position, velocity
+                )
             return np.asarray(np.einsum("nij,nj->ni", self.at(position).matrix, velocity))
 
     def at(self, position: np.ndarray) -> LocalMetric:
         """Evaluate the metric at positions ``(n, dim)``."""
         with np.errstate(all="ignore"):
-            hessian = self.potential.hessian(position)
+            shape = (*position.shape, position.shape[1])
+            hessian = ask_surrogate(self.potential, self.potential.hessian, shape, "Hessians", position)
             if self.form == "full":
                 return _Full(self.potential, position, hessian, batched_cholesky(hessian))
             if self.form == "diagonal":
@@ -127,14 +131,15 @@ class _Full:
     cholesky: np.ndarray
 
     def quadratic_contraction(self, velocity: np.ndarray) -> np.ndarray:
-        return self.potential.quadratic_contraction(self.position, velocity)
+        contract, shape = self.potential.quadratic_contraction, self.position.shape
+        return ask_surrogate(self.potential, contract, shape, "contractions", self.position, velocity)
 
     def trace_contraction(self) -> np.ndarray:
         inverse = np.full_like(self.matrix, np.nan)
         usable = np.isfinite(self.cholesky).all(axis=(1, 2))
         factor = np.linalg.inv(self.cholesky[usable])
         inverse[usable] = np.matmul(np.swapaxes(factor, 1, 2), factor)
-        return self.potential.trace_contraction(self.position, inverse)
+        return _trace(self.potential, self.position, inverse)
 
 
 @dataclass(frozen=True, eq=False)
@@ -151,20 +156,26 @@ class _Spectral:
 
     def quadratic_contraction(self, velocity: np.ndarray) -> np.ndarray:
         if self.vectors is None:
-            return self.potential.trace_contraction(self.position, _diagonals(velocity**2 * self.slopes))
+            return _trace(self.potential, self.position, _diagonals(velocity**2 * self.slopes))
         along = np.einsum("nji,nj->ni", self.vectors, velocity)
         return self._contract(self.slopes * along[:, :, None] * along[:, None, :])
 
     def trace_contraction(self) -> np.ndarray:
         if self.vectors is None:
-            return self.potential.trace_contraction(self.position, _diagonals(self.slopes / self.values))
+            return _trace(self.potential, self.position, _diagonals(self.slopes / self.values))
         slopes = np.diagonal(self.slopes, axis1=1, axis2=2)
         return self._contract(_diagonals(slopes / self.values))
 
     def _contract(self, inner: np.ndarray) -> np.ndarray:
         assert self.vectors is not None
         matrix = self.vectors @ inner @ np.swapaxes(self.vectors, 1, 2)
-        return self.potential.trace_contraction(self.position, matrix)
+        return _trace(self.potential, self.position, matrix)
+
+
+def _trace(potential: Curved, position: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    return ask_surrogate(
+        potential, potential.trace_contraction, position.shape, "contractions", position, matrix
+    )
 
 
 def _diagonal(potential: Curved, position: np.ndarray, hessian: np.ndarray, floor: float) -> _Spectral:

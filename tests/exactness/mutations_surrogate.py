@@ -1,0 +1,125 @@
+"""Mistakes in the kernels that follow a stand-in."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from mutations import OneStep, mistake
+from mutations_hmc import forget
+from stand_ins import Fair
+
+import understudy.kernels.guides
+import understudy.kernels.transition
+from understudy import SurrogateHMC, SurrogateTransition
+from understudy.dynamics import glide
+from understudy.kernels.guides import SurrogateGuide
+from understudy.kernels.state import State
+from understudy.testing import gumbel
+
+KERNEL = SurrogateHMC(0.5, 3, surrogate=Fair())
+FIXED = SurrogateHMC(0.5, (3, 3), surrogate=Fair())
+TRANSITION = SurrogateTransition(0.9, (3, 3), surrogate=Fair(), inner_steps=3)
+ONE = OneStep("SurrogateHMC", KERNEL, gumbel())
+THREE = OneStep("SurrogateHMC, three steps", KERNEL, gumbel(), steps=3)
+LONG = OneStep("SurrogateHMC, always three leapfrog steps", FIXED, gumbel())
+MANY = OneStep("SurrogateTransition", TRANSITION, gumbel())
+MANY_TWICE = OneStep("SurrogateTransition, two steps", TRANSITION, gumbel(), steps=2)
+
+
+@mistake("accept on the surrogate's energy", ONE)
+def cheap(patch):
+    begin, finish = SurrogateGuide.begin, SurrogateGuide.finish
+
+    def cheap_begin(self, state):
+        return begin(self, replace(state, potential=self.height(state.position)))
+
+    def cheap_finish(self, *arguments):
+        proposal, discrepancy = finish(self, *arguments)
+        return replace(proposal, potential=proposal.potential - discrepancy), discrepancy
+
+    patch.setattr(SurrogateGuide, "begin", cheap_begin)
+    patch.setattr(SurrogateGuide, "finish", cheap_finish)
+
+
+@mistake("surrogate swapped mid-trajectory", LONG)
+def swap(patch):
+    calls = []
+
+    def fickle(self, position):
+        calls.append(None)
+        return (1.0 if len(calls) % 3 else 2.0) * self.fast.gradient(position)
+
+    patch.setattr(SurrogateGuide, "slope", fickle)
+
+
+@mistake("surrogate's force dependent on momentum", ONE)
+def drag(patch):
+    def dragged(gradient, metric, start, step_size, n_steps):
+        end = glide(gradient, metric, start, step_size, n_steps)
+        return replace(end, momentum=0.8 * end.momentum)
+
+    patch.setattr(understudy.kernels.guides, "glide", dragged)
+
+
+@mistake("refit on the trajectory's own start", LONG)
+def refit(patch):
+    """Each chain's stand-in is mended where the trajectory begins: a hill of the missing height, and of width one."""
+    begin, slope, learnt = SurrogateGuide.begin, SurrogateGuide.slope, {}
+
+    def learn(self, state):
+        learnt["where"] = state.position
+        learnt["what"] = state.potential - self.height(state.position)
+        return begin(self, state)
+
+    def mended(self, position):
+        away = position - learnt["where"]
+        hill = learnt["what"] * np.exp(-0.5 * (away**2).sum(axis=1))
+        return slope(self, position) - hill[:, None] * away
+
+    patch.setattr(SurrogateGuide, "begin", learn)
+    patch.setattr(SurrogateGuide, "slope", mended)
+
+
+@mistake("surrogate's gradient remembered from before the last move", THREE)
+def stale_force(patch):
+    forget(patch, "known_force")
+
+
+@mistake("surrogate transition accepted without the exact value", MANY)
+def no_correction(patch):
+    def always(discrepancy, proposal_discrepancy, uniforms):
+        return np.ones(len(uniforms), dtype=bool), np.ones(len(uniforms))
+
+    patch.setattr(understudy.kernels.transition, "surrogate_transition", always)
+
+
+@mistake("discrepancies of the surrogate transition swapped", MANY)
+def swapped(patch):
+    decide = understudy.kernels.transition.surrogate_transition
+    patch.setattr(
+        understudy.kernels.transition,
+        "surrogate_transition",
+        lambda here, there, uniforms: decide(there, here, uniforms),
+    )
+
+
+@mistake("inner kernel without its Metropolis step", MANY)
+def no_inner_decision(patch):
+    def always(energy, proposal_energy, uniforms):
+        finite = np.isfinite(proposal_energy)
+        return finite, finite.astype(float)
+
+    patch.setattr(understudy.kernels.transition, "metropolis", always)
+
+
+@mistake("surrogate's potential remembered from before the last move", MANY_TWICE)
+def stale_height(patch):
+    accept = State.accept
+
+    def forgetful(self, accepted, proposal):
+        new = accept(self, accepted, proposal)
+        stale = new.known_force._replace(potential=self.known_force.potential)
+        return replace(new, known_force=stale)
+
+    patch.setattr(State, "accept", forgetful)

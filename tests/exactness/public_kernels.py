@@ -1,0 +1,128 @@
+"""The list of public kernels, and how each is made for a target. One that is public and not listed fails the suite.
+
+Of a method that trains a surrogate, what is tested is the kernel that `sample` ends with.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from dense_metric import DenseCurvature
+
+import understudy
+import understudy.kernels
+import understudy.warmup
+from understudy import (
+    ARNSHMC,
+    HMC,
+    RMHMC,
+    RNSHMC,
+    RNSRMHMC,
+    Auto,
+    Evaluator,
+    Mixture,
+    QuadraticNetwork,
+    RBFNetwork,
+    SoftplusNetwork,
+    Streams,
+    SurrogateHMC,
+    SurrogateRMHMC,
+    SurrogateTransition,
+    TrainingSet,
+    UnitMetric,
+    sample,
+)
+from understudy.kernels import Kernel
+from understudy.testing import ExactTarget
+from understudy.warmup import learner_for
+
+
+@dataclass(frozen=True)
+class Listed:
+    """How to make one kernel, which public names it covers, and how many chains it can be afforded.
+
+    Were more than `most_accepted` accepted, the decision would not matter and nothing would be tested.
+    """
+
+    make: Callable[[ExactTarget], Kernel]
+    covers: tuple[type, ...]
+    n_chains: int
+    steps: int = 1
+    most_accepted: float = 0.97
+
+
+def trained(exact: ExactTarget, recipe, n: int = 200):
+    """Return a surrogate that has seen exact draws of the target."""
+    rng = np.random.default_rng(7)
+    seen = Evaluator(exact.target).value_and_gradient(exact.positions(rng, n))
+    return recipe.fit(TrainingSet(seen.position, seen.potential, seen.gradient), rng)
+
+
+def left_by(method, exact: ExactTarget) -> Kernel:
+    """Return the kernel that a method leaves behind after its warm-up on the target."""
+    run = sample(exact.target, 1, tune=100, chains=4, method=method, random_seed=11, progressbar=False)
+    return run.kernel
+
+
+def transition(exact: ExactTarget) -> SurrogateTransition:
+    return SurrogateTransition(0.7, 2, surrogate=trained(exact, RBFNetwork(8)), inner_steps=3)
+
+
+class Unpublished:
+    """ARNS-HMC that learns from every exact value and, since its probability is zero, publishes nothing of it."""
+
+    is_exact = True
+
+    def __init__(self, exact: ExactTarget) -> None:
+        self.method = ARNSHMC(
+            SoftplusNetwork(15), step_size=0.9, n_steps=3, refit_probability=lambda step: 0.0
+        )
+        self.kernel, self.learner = left_by(self.method, exact), None
+
+    def step(self, streams, state, evaluator):
+        if self.learner is None:
+            self.learner = learner_for(self.method, self.kernel, evaluator, Streams(11, 1))
+        new, info = self.learner.kernel.step(streams, state, evaluator)
+        self.learner.learn(state, new, info)
+        assert self.learner.kernel is self.kernel and self.learner.n_adaptive > 0
+        return new, info
+
+
+LISTED = {
+    "HMC": Listed(lambda exact: HMC(1.0, 3, metric=UnitMetric()), (HMC,), 200_000),
+    "RMHMC": Listed(lambda exact: RMHMC(0.9, 2, metric=DenseCurvature()), (RMHMC,), 100_000),
+    "RNS-HMC": Listed(
+        lambda exact: left_by(RNSHMC(SoftplusNetwork(15), step_size=0.9, n_steps=3), exact),
+        (RNSHMC, SurrogateHMC),
+        200_000,
+    ),
+    "RNS-RMHMC": Listed(
+        lambda exact: left_by(
+            RNSRMHMC(SoftplusNetwork(6), step_size=0.6, n_steps=2, form="diagonal", floor=0.3), exact
+        ),
+        (RNSRMHMC, SurrogateRMHMC),
+        100_000,
+    ),
+    "ARNS-HMC, unpublished": Listed(Unpublished, (ARNSHMC, SurrogateHMC), 100_000, steps=2),
+    "surrogate transition": Listed(transition, (SurrogateTransition,), 200_000),
+    "mixture of two kernels": Listed(
+        lambda exact: Mixture((transition(exact), HMC(1.0, 3, metric=UnitMetric())), (0.5, 0.5)),
+        (Mixture,),
+        100_000,
+        steps=4,
+    ),
+    "Auto, quadratic": Listed(
+        lambda exact: left_by(Auto(QuadraticNetwork()), exact), (Auto,), 100_000, most_accepted=1.0
+    ),
+}
+
+
+def public_kernels() -> set[type]:
+    """Return whatever is exported that says of itself whether it is exact: kernels, and methods that make them."""
+    modules = (understudy, understudy.kernels, understudy.warmup)
+    exported = (getattr(module, name) for module in modules for name in module.__all__)
+    return {
+        each for each in exported if hasattr(each, "is_exact") and not getattr(each, "_is_protocol", False)
+    }

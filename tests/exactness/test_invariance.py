@@ -1,0 +1,139 @@
+"""One step from exact draws leaves exact draws: every public kernel, on every exact target, in every way to set it up.
+
+A sound kernel fails one of these checks with a probability of 1e-7; the summary adds it up over the tier.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+from public_kernels import LISTED, public_kernels
+from scalar_metrics import CURVATURE, HOLED, STEEP
+from stand_ins import Fair, walled_gumbel
+from tiers import TIERS, seed
+
+import understudy.kernels.guides
+from understudy import (
+    HMC,
+    RMHMC,
+    DenseMetric,
+    DiagonalMetric,
+    HessianMetric,
+    SurrogateHMC,
+    SurrogateRMHMC,
+    SurrogateTransition,
+    UnitMetric,
+    testing,
+)
+from understudy.dynamics import leapfrog
+from understudy.testing import ExactTarget, gumbel
+
+TARGETS = {
+    name: getattr(testing, name)
+    for name in ("gaussian", "gumbel", "banana", "mixture", "student_t", "exponential")
+}
+COVARIANCE = np.array([[1.6, 1.3], [1.3, 2.7]])
+MANY, FEWER = 200_000, 40_000
+
+
+def test_every_public_kernel_is_listed():
+    listed = {each for entry in LISTED.values() for each in entry.covers}
+    assert listed == public_kernels()
+
+
+def test_every_exact_target_is_used():
+    made = {name for name in testing.__all__ if _makes_exact_target(getattr(testing, name))}
+    assert made == set(TARGETS)
+
+
+def _makes_exact_target(what: object) -> bool:
+    return getattr(what, "__annotations__", {}).get("return") in (ExactTarget, "ExactTarget")
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("name", LISTED)
+def test_leaves_the_target_invariant(hold, name, target, tier):
+    listed, exact = LISTED[name], TARGETS[target]()
+    verdict = hold(
+        listed.make(exact),
+        exact,
+        table="every kernel on every target",
+        row=name,
+        column=exact.name,
+        n_chains=tier * listed.n_chains,
+        steps=listed.steps,
+        random_seed=seed(name, target, tier),
+    )
+    assert 0.2 < verdict.acceptance <= listed.most_accepted
+
+
+SETTINGS = {
+    "diagonal metric": HMC(0.6, 3, metric=DiagonalMetric([1.6, 2.7])),
+    "dense metric, fixed number of steps": HMC(0.9, (3, 3), metric=DenseMetric(COVARIANCE)),
+    "by time": HMC(0.9, trajectory_length=1.5, metric=UnitMetric()),
+    "a step size for each chain": HMC(np.linspace(0.1, 1.2, MANY), 3, metric=UnitMetric()),
+    "surrogate, dense metric": SurrogateHMC(0.7, 3, surrogate=Fair(), metric=DenseMetric(COVARIANCE)),
+    "surrogate, by time": SurrogateHMC(0.7, trajectory_length=1.5, surrogate=Fair()),
+    "transition, one inner step": SurrogateTransition(0.7, 3, surrogate=Fair(), inner_steps=1),
+    "transition, dense metric, by time": SurrogateTransition(
+        0.7, trajectory_length=1.5, surrogate=Fair(), metric=DenseMetric(COVARIANCE)
+    ),
+}
+PLAIN = {
+    "HMC": HMC(0.7, 3, metric=UnitMetric()),
+    "surrogate": SurrogateHMC(0.7, 3, surrogate=Fair()),
+    "transition": SurrogateTransition(0.7, 2, surrogate=Fair(), inner_steps=2),
+}
+RIEMANNIAN = {
+    "by time": RMHMC(1.2, trajectory_length=1.5, metric=CURVATURE),
+    "steps too long to be solved": RMHMC(2.5, 2, metric=CURVATURE),
+    "several solutions": RMHMC(1.0, 2, metric=STEEP),
+    "hole in the metric": RMHMC(0.8, 2, metric=HOLED),
+}
+FORMS = {"full": 0.5, "diagonal": 0.9, "softabs": 0.7}
+
+
+def settings(row: str) -> dict[str, Any]:
+    """Say where in the summary a check goes, and give it a seed."""
+    title = "other settings, on Gumbel variables"
+    return {"table": title, "row": row, "column": "largest", "random_seed": seed(row)}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_settings(hold, name):
+    hold(SETTINGS[name], gumbel(), n_chains=MANY, **settings(name))
+
+
+@pytest.mark.parametrize("name", RIEMANNIAN)
+def test_riemannian_settings(hold, name):
+    hold(RIEMANNIAN[name], gumbel(1), n_chains=FEWER, **settings(f"Riemannian, {name}"))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_the_surrogates_curvature(hold, form):
+    metric = HessianMetric(Fair(), form, floor=0.3)
+    kernel = SurrogateRMHMC(FORMS[form], 2, surrogate=Fair(), metric=metric)
+    hold(kernel, gumbel(), n_chains=FEWER, **settings(f"Riemannian surrogate, {form}"))
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_walls(hold, name):
+    """No mass beyond a wall: trajectories that meet it are given up, both ways."""
+    hold(PLAIN[name], walled_gumbel(), n_chains=MANY, **settings(f"{name}, a wall"))
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_the_second_step_starts_from_what_the_first_has_kept(hold, name):
+    hold(PLAIN[name], gumbel(), n_chains=MANY, steps=2, **settings(f"{name}, two steps"))
+
+
+def test_giving_up_on_the_energy_range(hold, monkeypatch):
+    """With a limit that ends half of the trajectories, since it is the same from both ends."""
+    monkeypatch.setattr(understudy.kernels.guides, "leapfrog", partial(leapfrog, max_energy_range=0.5))
+    kernel = HMC(1.0, (4, 4), metric=UnitMetric())
+    verdict = hold(kernel, gumbel(), n_chains=MANY, **settings("energy limit"))
+    assert verdict.acceptance < 0.7

@@ -1,0 +1,100 @@
+"""No surrogate, however wrong, biases a draw: invariance holds, or a typed error is raised.
+
+Every lie is told to every kernel that takes a surrogate; the Riemannian one has its metric from the liar, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import numpy as np
+import pytest
+from public_kernels import public_kernels
+from stand_ins import Fair
+from tiers import TIERS, seed
+
+from understudy import (
+    Evaluator,
+    HessianMetric,
+    State,
+    Streams,
+    SurrogateHMC,
+    SurrogateRMHMC,
+    SurrogateTransition,
+)
+from understudy.errors import SurrogateError
+from understudy.testing import BROKEN, LIES, Liar, gumbel
+
+
+@dataclass(frozen=True)
+class Gullible:
+    """A kernel that takes a surrogate; the dear one has one dimension in the quick tier."""
+
+    kernel: type
+
+    def make(self, surrogate):
+        if self.kernel is SurrogateRMHMC:
+            metric = HessianMetric(surrogate, "diagonal", floor=0.3)
+            return SurrogateRMHMC(0.5, 1, surrogate=surrogate, metric=metric)
+        return self.kernel(0.5, 3, surrogate=surrogate)
+
+    def target(self, tier):
+        return gumbel(1 if self.kernel is SurrogateRMHMC and tier == 1 else 2)
+
+
+GULLIBLE = {each.__name__: Gullible(each) for each in (SurrogateHMC, SurrogateRMHMC, SurrogateTransition)}
+N = 100_000
+every_kernel = pytest.mark.parametrize("name", GULLIBLE)
+
+
+def test_every_kernel_that_takes_a_surrogate_is_lied_to():
+    takers = {
+        each
+        for each in public_kernels()
+        if hasattr(each, "step") and "surrogate" in {field.name for field in fields(each)}
+    }
+    assert takers == {each.kernel for each in GULLIBLE.values()}
+
+
+@pytest.mark.parametrize("tier", TIERS)
+@every_kernel
+@pytest.mark.parametrize("lie", LIES)
+def test_lies_do_no_harm(hold, name, lie, tier):
+    gullible = GULLIBLE[name]
+    hold(
+        gullible.make(LIES[lie](Fair())),
+        gullible.target(tier),
+        n_chains=tier * N,
+        steps=2,  # the second starts from what the first has remembered of the lie
+        random_seed=seed(name, lie, tier),
+        table="every lie told to every kernel that takes a surrogate, on Gumbel variables",
+        row=lie,
+        column=name,
+    )
+
+
+def start(n_chains=3):
+    evaluator = Evaluator(gumbel().target)
+    return State.from_evaluation(evaluator.value(np.zeros((n_chains, 2)))), evaluator
+
+
+@every_kernel
+@pytest.mark.parametrize("fault", BROKEN)
+def test_what_is_no_answer_is_an_error(name, fault):
+    state, evaluator = start()
+    with pytest.raises(SurrogateError, match=r"the surrogate Liar (raised|must return)"):
+        GULLIBLE[name].make(BROKEN[fault](Fair())).step(Streams(1, 3), state, evaluator)
+
+
+@every_kernel
+def test_nothing_is_evaluated_where_the_surrogate_has_no_answer(name):
+    state, evaluator = start()
+    _, info = GULLIBLE[name].make(LIES["NaN"](Fair())).step(Streams(1, 3), state, evaluator)
+    assert evaluator.counts.n_exact == 3 and not info.n_exact.any() and not info.accepted.any()
+
+
+def test_a_liar_changes_every_answer():
+    liar, honest, q = LIES["wrong sign"](Fair()), Fair(), np.array([[0.3, -0.2]])
+    np.testing.assert_array_equal(liar.hessian(q), -honest.hessian(q))
+    np.testing.assert_array_equal(liar.quadratic_contraction(q, q), -honest.quadratic_contraction(q, q))
+    assert isinstance(liar, Liar)
