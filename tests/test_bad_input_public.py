@@ -163,10 +163,24 @@ METHODS = {
 SAMPLE = {
     "a function for a target": (lambda m: m.sample(m.value), InputError, "method", ["wrap your function"]),
     "a problem for a target": (lambda m: m.sample(gaussian()), InputError, "Problem", ["problem.target"]),
-    "no gradient": (lambda m: m.sample(us.Target(m.value, dim=2)), InputError, "HMC", ["gradient=..."]),
+    "no gradient": (
+        lambda m: m.sample(us.Target(m.value, dim=2), method=us.HMC()),
+        InputError,
+        "HMC",
+        ["gradient=..."],
+    ),
     "no draws": (lambda m: m.sample(draws=0), InputError, "got 0", ["at least 1"]),
     "draws as text": (lambda m: m.sample(draws="100"), InputError, "'100'", ["whole number"]),
-    "too little warm-up": (lambda m: m.sample(tune=5), InputError, "got 5", ["tune=500"]),
+    "too little warm-up": (
+        lambda m: m.sample(tune=5, method=us.HMC()),
+        InputError,
+        "got 5",
+        ["tune=500"],
+    ),
+    "no budget": (lambda m: m.sample(max_evaluations=0), InputError, "got 0", ["at least 1"]),
+    "half an evaluation": (lambda m: m.sample(max_evaluations=99.5), InputError, "99.5", ["whole number"]),
+    "a trained surrogate's class": (lambda m: us.Auto(us.QuadraticNetwork), InputError, "class", ["recipe"]),
+    "a word for a surrogate": (lambda m: us.Auto("network"), InputError, "'network'", ["leave it out"]),
     "no chains": (lambda m: m.sample(chains=0), InputError, "got 0", ["at least 1"]),
     "negative seed": (lambda m: m.sample(random_seed=-1), InputError, "-1", ["at least 0"]),
     "a generator for a seed": (
@@ -175,7 +189,7 @@ SAMPLE = {
         "Generator",
         ["whole number"],
     ),
-    "unknown method": (lambda m: m.sample(method="nuts"), InputError, "'nuts'", ["HMC()"]),
+    "unknown method": (lambda m: m.sample(method="nuts"), InputError, "'nuts'", ["Auto(), HMC()"]),
     "a class for a method": (lambda m: m.sample(method=us.HMC), InputError, "class HMC", ["HMC()"]),
     "unknown rule for failures": (
         lambda m: m.sample(on_failure="ignore"),
@@ -242,8 +256,15 @@ ONE_EVALUATION = {
         lambda m: m.sample(
             us.ForwardTarget(
                 m.value, LIKELIHOOD, PRIOR, jacobian=lambda x: (np.atleast_1d(m.value(x)), np.eye(2))
-            )
+            ),
+            method=us.HMC(),
         ),
+        OutputError,
+        "(1,)",
+        ["one entry"],
+    ),
+    "too few outputs of the model alone": (
+        lambda m: m.sample(us.ForwardTarget(lambda x: np.atleast_1d(m.value(x)), LIKELIHOOD, PRIOR)),
         OutputError,
         "(1,)",
         ["one entry"],

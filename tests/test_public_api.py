@@ -96,7 +96,7 @@ from understudy.problems import registry
 from understudy.results import plots
 
 problem = registry.get("gumbel")
-run = us.sample(problem.target, draws=50, tune=50, chains=2, random_seed=1)
+run = us.sample(problem.target, draws=50, chains=2, random_seed=1)
 found = {{"summary": str(run.summary()), "groups": sorted(run.to_datatree().children)}}
 for name, error, act in [
     ("save", MissingExtraError, lambda: run.save({str(tmp_path / "run.nc")!r})),
@@ -111,7 +111,7 @@ print(json.dumps(found))
 """
     found = python(code)
     assert "x[0]" in found["summary"] and "R-hat" in found["summary"]
-    assert found["groups"] == ["posterior", "sample_stats", "warmup_posterior", "warmup_sample_stats"]
+    assert found["groups"] == ["posterior", "sample_stats", "surrogate"]
     assert "pip install understudy[netcdf]" in found["save"]
     assert "pip install understudy[plots]" in found["plot"]
     assert "understudy[paper]" in found["data"]

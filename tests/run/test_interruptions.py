@@ -1,4 +1,7 @@
-"""What is drawn is not lost: interrupts, failures of the target, and failures that pass."""
+"""What is drawn is not lost: interrupts, failures of the target, and failures that pass.
+
+Here warm-up is made of steps; of a rehearsal see `test_auto_interruptions`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import understudy as us
 from understudy.errors import EvaluationError, StartError
 
 CHAINS, TUNE, DRAWS = 2, 24, 20
-SHAPE = {"draws": DRAWS, "tune": TUNE, "chains": CHAINS, "random_seed": 1}
+SHAPE = {"draws": DRAWS, "tune": TUNE, "chains": CHAINS, "random_seed": 1, "method": us.HMC()}
 
 
 def interrupt():

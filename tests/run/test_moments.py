@@ -45,14 +45,19 @@ def test_a_wrong_mean_or_variance_would_be_found():
         assert_moments(draws * 1.1, np.zeros(1), np.ones(1))
 
 
-@pytest.fixture(scope="module")
-def gaussian_draws():
-    return us.sample(gaussian().target, random_seed=3).draws
+@pytest.fixture(scope="module", params=[None, us.HMC()], ids=["default", "hmc"])
+def method(request):
+    return request.param
 
 
 @pytest.fixture(scope="module")
-def gumbel_draws():
-    return us.sample(gumbel().target, random_seed=1).draws
+def gaussian_draws(method):
+    return us.sample(gaussian().target, method=method, random_seed=3).draws
+
+
+@pytest.fixture(scope="module")
+def gumbel_draws(method):
+    return us.sample(gumbel().target, method=method, random_seed=1).draws
 
 
 def test_without_settings_the_chains_agree(gaussian_draws, gumbel_draws):
@@ -123,7 +128,7 @@ def test_riemannian_hmc_on_the_skewed_target():
 class TestBounds:
     """Chains move in unconstrained space; draws come back inside the bounds, with the density that was asked for."""
 
-    def test_exponential(self):
+    def test_exponential(self, method):
         rate = np.array([0.1, 1.0, 10.0])
         target = us.Target(
             lambda x: -(x @ rate),
@@ -132,11 +137,11 @@ class TestBounds:
             bounds=(0, None),
             vectorized=True,
         )
-        draws = us.sample(target, 250, tune=150, chains=16, random_seed=1).draws
+        draws = us.sample(target, 250, tune=150, chains=16, method=method, random_seed=1).draws
         assert (draws > 0).all()
         assert_moments(draws, 1 / rate, 1 / rate**2)
 
-    def test_beta(self):
+    def test_beta(self, method):
         a, b = np.array([2.0, 0.7]), np.array([5.0, 0.7])
         target = us.Target(
             lambda x: ((a - 1) * np.log(x) + (b - 1) * np.log1p(-x)).sum(axis=1),
@@ -145,11 +150,11 @@ class TestBounds:
             bounds=(0, 1),
             vectorized=True,
         )
-        draws = us.sample(target, 250, tune=150, chains=16, random_seed=1).draws
+        draws = us.sample(target, 250, tune=150, chains=16, method=method, random_seed=1).draws
         assert ((draws > 0) & (draws < 1)).all()
         assert_moments(draws, a / (a + b), a * b / ((a + b) ** 2 * (a + b + 1)))
 
-    def test_each_parameter_with_bounds_of_its_own(self):
+    def test_each_parameter_with_bounds_of_its_own(self, method):
         """With x below 3 and 3 - x exponential, y normal, z uniform between 10 and 14."""
         target = us.Target(
             lambda x: x[:, 0] - 0.5 * x[:, 1] ** 2,
@@ -159,7 +164,7 @@ class TestBounds:
             names=["x", "y", "z"],
             vectorized=True,
         )
-        run = us.sample(target, 250, tune=150, chains=16, random_seed=1)
+        run = us.sample(target, 250, tune=150, chains=16, method=method, random_seed=1)
         assert run.parameter_names == ("x", "y", "z")
         assert (run.draws[:, :, 0] < 3).all()
         assert ((run.draws[:, :, 2] > 10) & (run.draws[:, :, 2] < 14)).all()

@@ -42,8 +42,9 @@ class WithData(Flat):
     function: object = len
 
 
+FIXED = us.HMC(0.5, 3)
 METHODS = {
-    "default": us.HMC(),
+    "tuned": us.HMC(),
     "unit": us.HMC(0.5, 3, metric="unit"),
     "range": us.HMC(0.5, (1, 3)),
     "NumPy numbers": us.HMC(np.float32(0.5), np.int64(3)),
@@ -60,7 +61,7 @@ METHODS = {
 }
 
 
-def short(method=None, **settings):
+def short(method=FIXED, **settings):
     target = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2, **settings)
     return us.sample(target, draws=8, tune=20, chains=2, method=method, random_seed=1)
 
@@ -75,17 +76,39 @@ def test_settings_survive_json(name):
     assert len(json.dumps(run.settings)) < 2000, "settings, not data"
 
 
+@pytest.mark.parametrize("method", [us.Auto(), us.Auto(us.QuadraticNetwork(50))], ids=["chosen", "given"])
+def test_a_self_tuned_run_tells_what_it_chose(method):
+    target = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
+    run = us.sample(target, draws=8, chains=2, method=method, max_evaluations=300, random_seed=1)
+    assert json.loads(json.dumps(run.settings, allow_nan=False)) == run.settings
+    assert (run.settings["method"], run.settings["max_evaluations"]) == ("Auto", 300)
+    for name in ("step_size", "trajectory_length", "inner_steps"):
+        assert run.settings[name] == getattr(run.kernel, name)
+    np.testing.assert_array_equal(run.settings["metric"]["covariance"], run.kernel.metric.covariance)
+    if method.surrogate is None:
+        assert run.settings["surrogate"] is None, "what was given; the report says what was chosen"
+    else:
+        assert run.settings["surrogate"]["n_hidden"] == 50
+    assert len(json.dumps(run.settings)) < 2000, "settings, not data"
+
+
 def test_settings_given_as_numpy_numbers_survive_json():
     target = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
     run = us.sample(
-        target, draws=2, tune=np.int64(20), chains=2, random_seed=np.int64(1), retries=np.int64(2)
+        target,
+        draws=2,
+        tune=np.int64(60),
+        chains=2,
+        random_seed=np.int64(1),
+        max_evaluations=np.int64(200),
+        retries=np.int64(2),
     )
     assert json.loads(json.dumps(run.settings)) == run.settings
     assert json.dumps(run.seed) == "1"
 
 
 def test_settings_make_the_same_kernel_again():
-    settings = short().settings
+    settings = short(us.HMC()).settings
     kernel = us.HMC(
         settings["step_size"],
         trajectory_length=settings["trajectory_length"],
@@ -140,7 +163,7 @@ def test_a_missing_version_loses_no_run(monkeypatch):
     assert short().versions["numpy"] == "unknown"
 
 
-@pytest.mark.parametrize("name", ["default", "riemannian"])
+@pytest.mark.parametrize("name", ["tuned", "riemannian"])
 @pytest.mark.parametrize("names", [None, ["a", "b"]])
 def test_a_real_run_goes_to_arviz_and_to_disk_and_back(name, names, tmp_path):
     pytest.importorskip("h5netcdf", reason="saving needs the extra netcdf")

@@ -1,29 +1,267 @@
-"""The bare functions: the same numbers as the surrogate's own, and for networks without asking it."""
+"""The bare functions: the same numbers as the surrogate's own, without asking it, and never instead of its own."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 
 import numpy as np
 import pytest
 from conformance import evaluations, positions
 
+from understudy.surrogates.base import Expansion, FittedExpansion
+from understudy.surrogates.bases import SumBasis
 from understudy.surrogates.fast import fast
+from understudy.surrogates.fast_expansion import fast_expansion
+from understudy.surrogates.fitc import FITC
+from understudy.surrogates.gp import FittedProcess, GaussianProcess
+from understudy.surrogates.gp_likelihood import Hyperparameters
 from understudy.surrogates.network import RBFNetwork, SoftplusNetwork
-from understudy.surrogates.quadratic import QuadraticNetwork
+from understudy.surrogates.outputs import OutputSurrogate
+from understudy.surrogates.profiles import RationalQuadratic
+from understudy.surrogates.quadratic import FittedQuadratic, QuadraticNetwork
+from understudy.surrogates.training import TrainingSet
+from understudy.surrogates.trend import Guard, TrendBasis
+from understudy.surrogates.whitening import Whitening
+
+KNOWN = Hyperparameters(2.0, 3.0)
 
 
-@pytest.mark.parametrize("recipe", [SoftplusNetwork(30), RBFNetwork(30), QuadraticNetwork(10)], ids=repr)
-@pytest.mark.parametrize("scale", [1.0, 1e4])
-def test_same_numbers(recipe, scale, rng):
-    fitted, where = recipe.fit(evaluations(rng, 60), rng), scale * positions(rng, 9)
-    potential, gradient = fitted.potential_and_gradient(where)
-    np.testing.assert_allclose(fast(fitted).potential(where), potential, rtol=1e-8, atol=1e-8)
-    np.testing.assert_allclose(fast(fitted).gradient(where), gradient, rtol=1e-8, atol=1e-8)
+class Gaussian:
+    """A likelihood with an affine gradient, or with another."""
+
+    def __init__(self, power=2):
+        self.power = power
+
+    def log_density(self, points):
+        return -np.abs((points - 0.3) ** self.power).sum(axis=1)
+
+    def gradient(self, points):
+        return -self.power * (points - 0.3) ** (self.power - 1)
 
 
-def test_softplus_networks_are_not_asked(rng, monkeypatch):
-    fitted = SoftplusNetwork(30).fit(evaluations(rng, 60), rng)
+def prior(position):
+    return 0.1 * (position**2).sum(axis=1), 0.2 * position
+
+
+@dataclass(frozen=True)
+class WithOutputs:
+    """A recipe that learns outputs of its own."""
+
+    recipe: OutputSurrogate
+
+    def fit(self, training, rng):
+        x = training.position
+        outputs = np.stack([x[:, 0] ** 2, x[:, 1] * x[:, 2], np.sin(x[:, 2]), x.sum(axis=1)], axis=1)
+        return self.recipe.fit(TrainingSet(x, training.potential, outputs=outputs), rng)
+
+
+RECIPES = {
+    "softplus": SoftplusNetwork(30),
+    "rbf": RBFNetwork(30),
+    "quadratic": QuadraticNetwork(),
+    "radial": QuadraticNetwork(radial=True),
+    "nodes": QuadraticNetwork(10),
+    "radial nodes": QuadraticNetwork(40, radial=True),
+    "process": GaussianProcess(hyperparameters=KNOWN),
+    "rational process": GaussianProcess("rational_quadratic", hyperparameters=KNOWN),
+    "process with a quadratic": GaussianProcess(trend="quadratic", hyperparameters=KNOWN),
+    "process with radial terms": GaussianProcess("rational_quadratic", trend="radial", hyperparameters=KNOWN),
+    "process on values": GaussianProcess(
+        "rational_quadratic", trend="radial", use_gradients=False, hyperparameters=KNOWN
+    ),
+    "sparse process": FITC(20, hyperparameters=KNOWN),
+    "outputs": WithOutputs(OutputSurrogate(Gaussian(), prior)),
+    "outputs and nodes": WithOutputs(OutputSurrogate(Gaussian(), prior, n_hidden=20)),
+    "outputs, not Gaussian": WithOutputs(OutputSurrogate(Gaussian(4), prior)),
+}
+
+
+@pytest.fixture(scope="module", params=RECIPES, ids=str)
+def fitted(request):
+    rng = np.random.default_rng(20161027)
+    return RECIPES[request.param].fit(evaluations(rng, 60), rng)
+
+
+def assert_same(surrogate, where):
+    """Compare with the surrogate, row by row, relative to the largest entry of each."""
+    potential, gradient = surrogate.potential_and_gradient(where)
+    functions = fast(surrogate)
+    bound = 1e-9 * (1.0 + np.abs(potential))
+    np.testing.assert_array_less(np.abs(functions.potential(where) - potential), bound)
+    bound = 1e-9 * (1.0 + np.abs(gradient).max(axis=1, keepdims=True))
+    np.testing.assert_array_less(
+        np.abs(functions.gradient(where) - gradient), np.broadcast_to(bound, gradient.shape)
+    )
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0, 1e4, 1e6])
+def test_same_numbers(fitted, scale, rng):
+    mean = fitted.whitening.mean
+    assert_same(fitted, mean + scale * (positions(rng, 9) - mean))
+
+
+def test_same_numbers_where_it_was_trained(fitted):
+    training = evaluations(np.random.default_rng(20161027), 60)
+    assert_same(fitted, training.position)
+
+
+def test_same_numbers_on_both_sides_of_the_guard(rng):
+    network = QuadraticNetwork(radial=True).fit(evaluations(rng, 60), rng)
+    ray = rng.standard_normal((1, 3))
+    ray /= np.linalg.norm(ray)
+    for share in (0.999, 1.0, 1.001, 1.5):
+        where = network.whitening.from_white(share * network.radius * ray)
+        assert_same(network, where)
+        assert_same(network, np.concatenate([where, network.whitening.from_white(0.1 * ray)]))
+
+
+def test_finite_where_the_surrogate_is(fitted, rng):
+    where = 10.0 ** rng.uniform(50, 300, (40, 1)) * positions(rng, 40)
+    with np.errstate(all="ignore"):
+        potential, gradient = fitted.potential_and_gradient(where)
+        functions = fast(fitted)
+        np.testing.assert_array_equal(np.isfinite(functions.potential(where)), np.isfinite(potential))
+        same = np.isfinite(functions.gradient(where)).all(axis=1) == np.isfinite(gradient).all(axis=1)
+    assert same.all()
+
+
+def test_far_from_the_origin_and_correlated(rng):
+    """Where coordinates are large beside their spread, or nearly the same, digits must not be lost."""
+    factor = np.array([[1e-3, 0.0, 0.0], [1e-3, 1e-8, 0.0], [0.0, 0.0, 1e3]])
+    whitening = Whitening.from_factor(np.array([5.0, 5.0, -1e6]), factor)
+    white = rng.standard_normal((80, 3))
+    value, slope = (
+        0.5 * (white**2).sum(axis=1) + np.sin(white[:, 0]),
+        white + np.cos(white[:, :1]) * [1, 0, 0],
+    )
+    training = TrainingSet(whitening.from_white(white), value, whitening.gradient_from_white(slope))
+    for recipe in (
+        QuadraticNetwork(40, radial=True, whitening=whitening),
+        GaussianProcess("rational_quadratic", "radial", hyperparameters=KNOWN, whitening=whitening),
+    ):
+        network = recipe.fit(training, rng)
+        where = training.position[:9]
+        potential, gradient = network.potential_and_gradient(where)
+        np.testing.assert_allclose(fast(network).potential(where), potential, rtol=1e-8, atol=1e-8)
+        # In whitened coordinates, where entries have one size; 1e5 is how alike the first two coordinates are.
+        got, wanted = (whitening.gradient_to_white(g) for g in (fast(network).gradient(where), gradient))
+        np.testing.assert_allclose(got, wanted, atol=1e-8 * np.abs(wanted).max())
+
+
+def test_a_batch_is_its_rows(fitted, rng):
+    where = positions(rng, 7) * np.array([1.0, 1.0, 1.0, 1.0, 5.0, 40.0, 1e3])[:, None]
+    for function in fast(fitted):
+        together = function(where)
+        for i in range(len(where)):
+            np.testing.assert_allclose(function(where[i : i + 1])[0], together[i], rtol=1e-9, atol=1e-9)
+
+
+def test_shapes_and_nothing_is_overwritten(fitted, rng):
+    where = positions(rng, 5)
+    given = where.copy()
+    for function in fast(fitted):
+        first = function(where)
+        kept = first.copy()
+        function(where + 1.0)
+        np.testing.assert_array_equal(where, given)
+        np.testing.assert_array_equal(first, kept)
     functions = fast(fitted)
+    assert functions.potential(np.empty((0, 3))).shape == (0,)
+    assert functions.gradient(np.empty((0, 3))).shape == (0, 3)
+
+
+def test_surrogates_are_not_asked(fitted, monkeypatch, rng):
+    functions = fast(fitted)
+    kind = FittedExpansion if isinstance(fitted, FittedExpansion) else type(fitted)
     for name in ("potential", "potential_and_gradient"):
-        monkeypatch.delattr(f"understudy.surrogates.base.FittedExpansion.{name}")
+        monkeypatch.delattr(kind, name)
+        monkeypatch.delattr(Expansion, name)
     for function in functions:
         assert np.isfinite(function(positions(rng, 9))).all()
+
+
+def stubborn(kind):
+    """Return a subclass with a potential of its own."""
+
+    class Stubborn(kind):
+        def potential(self, position):
+            return np.full(len(position), 7.0)
+
+        def potential_and_gradient(self, position):
+            return self.potential(position), np.full(position.shape, 5.0)
+
+    return Stubborn
+
+
+def test_a_subclass_with_methods_of_its_own_is_asked(fitted, rng):
+    same = {field.name: getattr(fitted, field.name) for field in fields(fitted)}
+    functions = fast(stubborn(type(fitted))(**same))
+    assert (functions.potential(positions(rng, 3)) == 7.0).all()
+    assert (functions.gradient(positions(rng, 3)) == 5.0).all()
+
+
+def test_a_stranger_is_asked(rng):
+    class Stranger:
+        def potential(self, position):
+            return position.sum(axis=1)
+
+        def potential_and_gradient(self, position):
+            return self.potential(position), np.ones(position.shape)
+
+    where = positions(rng, 3)
+    np.testing.assert_array_equal(fast(Stranger()).potential(where), where.sum(axis=1))
+    np.testing.assert_array_equal(fast(Stranger()).gradient(where), np.ones((3, 3)))
+
+
+class OtherTrend(TrendBasis):
+    """A basis that may have its own way."""
+
+
+class OtherProfile(RationalQuadratic):
+    """A profile that may have its own way."""
+
+
+def test_an_expansion_with_unknown_parts_is_asked(rng):
+    whitening = Whitening(np.zeros(3), np.eye(3))
+    process = GaussianProcess(hyperparameters=KNOWN).fit(evaluations(rng, 10), rng).expansion
+    strange = [
+        OtherTrend(3),
+        SumBasis((TrendBasis(3), OtherTrend(3))),
+        SumBasis((TrendBasis(3), TrendBasis(3))),
+        replace(process.basis, profile=OtherProfile()),
+        SumBasis((process.basis, process.basis)),
+    ]
+    for basis in strange:
+        assert fast_expansion(Expansion(basis, np.zeros(basis.size), 0.0, whitening)) is None
+    known = SumBasis((TrendBasis(3), Guard(1.0), Guard(2.0)))
+    assert fast_expansion(Expansion(known, np.zeros(known.size), 0.0, whitening)) is not None
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 3.0])
+def test_rational_quadratics_of_any_power(alpha, rng):
+    process = GaussianProcess("rational_quadratic", trend="radial", hyperparameters=KNOWN)
+    expansion = process.fit(evaluations(rng, 20), rng).expansion
+    trend, nodes, guard = expansion.basis.bases
+    basis = SumBasis((trend, replace(nodes, profile=RationalQuadratic(alpha)), guard))
+    expansion = replace(expansion, basis=basis)
+
+    class Plain(FittedExpansion):
+        @cached_property
+        def expansion(self):
+            return expansion
+
+    for scale in (1.0, 30.0):
+        assert_same(Plain(), scale * positions(rng, 9))
+
+
+def test_updates_have_functions_of_their_own(rng):
+    for recipe in (QuadraticNetwork(radial=True), GaussianProcess(trend="radial", hyperparameters=KNOWN)):
+        first = recipe.fit(evaluations(rng, 40), rng)
+        where, functions = positions(rng, 5), fast(first)
+        before = functions.gradient(where)
+        second = first.update(evaluations(rng, 20))
+        assert isinstance(second, FittedQuadratic | FittedProcess)
+        assert_same(second, where)
+        np.testing.assert_array_equal(functions.gradient(where), before)
+        assert np.abs(fast(second).gradient(where) - before).max() > 1e-7

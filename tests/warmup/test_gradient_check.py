@@ -22,25 +22,33 @@ WRONG = {
 }
 
 
+METHODS = {"HMC": (us.HMC(), 20), "Auto": (us.Auto(us.QuadraticNetwork()), 60)}
+every_method = pytest.mark.parametrize(("method", "tune"), METHODS.values(), ids=list(METHODS))
+
+
+@every_method
 @pytest.mark.parametrize("name", WRONG)
-def test_a_wrong_gradient_is_named(name):
+def test_a_wrong_gradient_is_named(name, method, tune):
     target = us.Target(lambda x: -0.5 * x @ x, WRONG[name], dim=3)
     with pytest.warns(GradientWarning, match="compare it with finite differences"):
-        us.sample(target, draws=1, tune=20, chains=2, random_seed=1, init=[1.5, 1.0, -0.5])
+        us.sample(target, draws=1, tune=tune, chains=2, random_seed=1, init=[1.5, 1.0, -0.5], method=method)
 
 
+@every_method
 @pytest.mark.parametrize("make", [gaussian, gumbel, banana])
-def test_a_right_gradient_is_not(make):
+def test_a_right_gradient_is_not(make, method, tune):
     target = make().target
-    for seed in range(25):
+    for seed in range(25 if tune == 20 else 5):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            us.sample(target, draws=1, tune=20, chains=1, random_seed=seed)
+            us.sample(target, draws=1, tune=tune + 4 * target.dim, chains=1, random_seed=seed, method=method)
 
 
+@every_method
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("offset", [0.0, 1e6])
-def test_neither_scale_nor_offset_alarm(scale, offset):
+def test_neither_scale_nor_offset_alarm(scale, offset, method, tune):
     target = us.Target(lambda x: offset - 0.5 * x @ x / scale**2, lambda x: -x / scale**2, dim=5)
-    us.sample(target, draws=1, tune=20, chains=1, random_seed=1, init=np.full(5, 2.0 * scale))
-    us.sample(target, draws=1, tune=20, chains=1, random_seed=1, init=np.zeros(5))
+    options = {"draws": 1, "tune": tune, "chains": 1, "random_seed": 1, "method": method}
+    us.sample(target, init=np.full(5, 2.0 * scale), **options)
+    us.sample(target, init=np.zeros(5), **options)

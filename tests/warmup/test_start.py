@@ -55,15 +55,19 @@ class TestInit:
         init = rng.normal(size=(CHAINS, 2))
         np.testing.assert_array_equal(start(make_target(), init).position, init)
 
-    def test_it_costs_one_gradient_a_chain(self):
-        evaluator = Evaluator(make_target())
-        find_start(evaluator, Streams(1, CHAINS), [0.0, 0.0])
-        assert (evaluator.counts.n_gradients, evaluator.counts.n_values) == (CHAINS, 0)
+    def test_it_costs_one_gradient_for_each_position(self):
+        for init, n in (([0.0, 0.0], 1), (np.arange(2.0 * CHAINS).reshape(CHAINS, 2), CHAINS)):
+            evaluator = Evaluator(make_target())
+            state = find_start(evaluator, Streams(1, CHAINS), init)
+            assert (evaluator.counts.n_gradients, evaluator.counts.n_values) == (n, 0)
+            again = Evaluator(make_target()).value_and_gradient(state.position)
+            np.testing.assert_array_equal(state.potential, again.potential)
+            np.testing.assert_array_equal(state.gradient, again.gradient)
 
     def test_it_is_in_the_users_coordinates(self):
         target = make_target(bounds=[(0, None), (-1, 1)])
         start(target, [3.0, 0.5])
-        np.testing.assert_allclose(target.rows, np.tile([3.0, 0.5], (CHAINS, 1)))
+        np.testing.assert_allclose(target.rows, [[3.0, 0.5]])
 
     def test_it_is_not_written_to(self):
         init = np.array([0.5, 1.0])
@@ -111,7 +115,7 @@ class TestInit:
         for words in ("chain 2", "-inf", "[2.5 , 0.25]", "start where the log-density is finite"):
             assert words in message
         assert "\n" not in message
-        assert len(target.rows) == CHAINS, "what the user gave is not tried again"
+        assert len(target.rows) == 2, "what the user gave is not tried again"
 
     def test_nan_is_a_failure_that_names_the_place(self):
         target = Target(lambda x: np.nan, lambda x: x, dim=2)

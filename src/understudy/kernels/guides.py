@@ -6,14 +6,13 @@ and surrogate kernels differ: momenta, motion and acceptance are the same code.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
+from understudy.checks import ask_surrogate
 from understudy.dynamics import EuclideanMetric, PhasePoint, glide, leapfrog
-from understudy.errors import SurrogateError, UnderstudyError
 from understudy.kernels.state import KnownForce, State
 from understudy.surrogates import Fitted
 from understudy.surrogates.fast import Fast
@@ -52,6 +51,13 @@ class Guide(Protocol):
         ...
 
 
+def unknown_gradients(state: State) -> np.ndarray:
+    """Return of which chains the exact gradient is not known, ``(chains,)``."""
+    if state.gradient is None:
+        return np.ones(len(state.position), dtype=bool)
+    return np.isnan(state.gradient).any(axis=1)
+
+
 @dataclass(frozen=True, eq=False)
 class ExactGuide:
     """The exact potential and gradient, at one gradient a step."""
@@ -60,10 +66,14 @@ class ExactGuide:
 
     def begin(self, state: State) -> tuple[State, np.ndarray, np.ndarray]:
         """Return what the state knows; its gradient is paid for if a surrogate brought it here without."""
-        if state.gradient is None:
-            state = replace(state, gradient=self.force(state.position)[1])
-        assert state.gradient is not None
-        return state, state.potential, state.gradient
+        gradient = state.gradient
+        unknown = unknown_gradients(state)
+        if unknown.any():
+            gradient = np.array(np.empty_like(state.position) if gradient is None else gradient)
+            gradient[unknown] = self.force(state.position[unknown])[1]
+            state = replace(state, gradient=gradient)
+        assert gradient is not None
+        return state, state.potential, gradient
 
     def follow(
         self, metric: EuclideanMetric, start: PhasePoint, step_size: np.ndarray, n_steps: np.ndarray
@@ -135,11 +145,11 @@ class SurrogateGuide:
 
     def slope(self, position: np.ndarray) -> np.ndarray:
         """Return the surrogate's gradients."""
-        return self._ask(self.fast.gradient, position, position.shape, "gradients")
+        return ask_surrogate(self.surrogate, self.fast.gradient, position.shape, "gradients", position)
 
     def height(self, position: np.ndarray) -> np.ndarray:
         """Return the surrogate's potentials."""
-        return self._ask(self.fast.potential, position, position.shape[:1], "potentials")
+        return ask_surrogate(self.surrogate, self.fast.potential, position.shape[:1], "potentials", position)
 
     def finish(
         self, position: np.ndarray, potential: np.ndarray, gradient: np.ndarray, complete: np.ndarray
@@ -156,22 +166,3 @@ class SurrogateGuide:
     def n_exact(self, n_taken: np.ndarray, complete: np.ndarray) -> np.ndarray:
         """Return one for each proposal that was made."""
         return complete.astype(int)
-
-    def _ask(
-        self, function: Callable[[np.ndarray], Any], position: np.ndarray, shape: tuple[int, ...], what: str
-    ) -> np.ndarray:
-        try:
-            found = np.asarray(function(position), dtype=float)
-        except UnderstudyError:
-            raise
-        except Exception as error:
-            raise SurrogateError(
-                f"the surrogate {type(self.surrogate).__name__} raised {type(error).__name__} when asked for {what}: "
-                f"{error}; mend it, or use another"
-            ) from error
-        if found.shape != shape:
-            raise SurrogateError(
-                f"the surrogate {type(self.surrogate).__name__} must return {what} of shape {shape}, "
-                f"got {found.shape}; mend it, or use another"
-            )
-        return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from understudy.dynamics import EuclideanMetric, PhasePoint, kinetic_energy
 from understudy.errors import InputError
 from understudy.kernels.correction import metropolis
-from understudy.kernels.guides import ExactGuide, Guide
+from understudy.kernels.guides import ExactGuide, Guide, unknown_gradients
 from understudy.kernels.lengths import Lengths, require_acceptance
 from understudy.kernels.state import Info, State
 from understudy.kernels.streams import AnyStreams
@@ -78,7 +78,15 @@ class HMC(Lengths):
             raise InputError(
                 "HMC has no metric to step with; give metric=UnitMetric(), or let sample() tune it"
             )
-        return euclidean_step(self, metric, ExactGuide(evaluator), streams, state)
+        return with_gradients_paid(
+            state, *euclidean_step(self, metric, ExactGuide(evaluator), streams, state)
+        )
+
+
+def with_gradients_paid(before: State, state: State, info: Info) -> tuple[State, Info]:
+    """Count the gradients at the start of a step that a surrogate had not left there."""
+    unknown = unknown_gradients(before)
+    return state, replace(info, n_exact=info.n_exact + unknown) if unknown.any() else info
 
 
 def euclidean_step(

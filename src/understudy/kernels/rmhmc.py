@@ -18,7 +18,7 @@ from understudy.dynamics import (
 from understudy.errors import InputError
 from understudy.kernels.correction import metropolis
 from understudy.kernels.guides import ExactGuide, Guide
-from understudy.kernels.hmc import MAX_ENERGY_ERROR
+from understudy.kernels.hmc import MAX_ENERGY_ERROR, with_gradients_paid
 from understudy.kernels.lengths import Lengths, require_acceptance
 from understudy.kernels.state import Info, State
 from understudy.kernels.streams import AnyStreams
@@ -96,7 +96,9 @@ class RMHMC(Lengths):
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
         """Move every chain by one trajectory and one exact decision."""
         assert self.metric is not None
-        return riemannian_step(self, self.metric, self.solver, ExactGuide(evaluator), streams, state)
+        guide = ExactGuide(evaluator)
+        moved = riemannian_step(self, self.metric, self.solver, guide, streams, state)
+        return with_gradients_paid(state, *moved)
 
 
 def riemannian_step(

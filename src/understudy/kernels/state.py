@@ -29,7 +29,7 @@ class State:
 
     position: np.ndarray  # (chains, dim)
     potential: np.ndarray  # (chains,)
-    gradient: np.ndarray | None = None  # (chains, dim), for kernels that use exact gradients
+    gradient: np.ndarray | None = None  # (chains, dim), where known; NaN in rows where it is not
     known_metric: tuple[RiemannianMetric, InvertedMetric] | None = None
     known_force: KnownForce | None = None
 
@@ -41,13 +41,19 @@ class State:
     def accept(self, accepted: np.ndarray, proposal: State) -> State:
         """Take the proposal's rows where it was accepted."""
         rows = accepted[:, None]
-        both = self.gradient is not None and proposal.gradient is not None
         return State(
             np.where(rows, proposal.position, self.position),
             np.where(accepted, proposal.potential, self.potential),
-            np.where(rows, proposal.gradient, self.gradient) if both else None,  # type: ignore[arg-type]
+            _chosen(rows, proposal.gradient, self.gradient),
             known_force=_joined(accepted, self.known_force, proposal.known_force),
         )
+
+
+def _chosen(rows: np.ndarray, new: np.ndarray | None, old: np.ndarray | None) -> np.ndarray | None:
+    """Take the new gradients where `rows`, the old ones elsewhere, and NaN for those that are not known."""
+    if new is None and old is None:
+        return None
+    return np.where(rows, np.nan if new is None else new, np.nan if old is None else old)
 
 
 def _joined(accepted: np.ndarray, old: KnownForce | None, new: KnownForce | None) -> KnownForce | None:

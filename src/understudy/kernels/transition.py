@@ -135,9 +135,9 @@ def inner_walk(
         point = replace(point, momentum=momentum, complete=~stays)
         end = glide(guide.slope, kernel.metric, point, step_size, n_steps)
         potential = np.full(len(stays), np.nan)
-        if end.complete.any():
-            potential[end.complete] = guide.height(end.position[end.complete])
         with np.errstate(all="ignore"):
+            if end.complete.any():
+                potential[end.complete] = guide.height(end.position[end.complete])
             energy = point.potential + kinetic_energy(kernel.metric, momentum)
             end_energy = potential + kinetic_energy(kernel.metric, end.momentum)
         accepted, probability = metropolis(energy, end_energy, streams.uniforms())

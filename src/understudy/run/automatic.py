@@ -13,11 +13,11 @@ from understudy.results import SurrogateReport
 from understudy.run.progress import Progress
 from understudy.surrogates import TrainingSet
 from understudy.surrogates.fingerprint import fingerprint
-from understudy.targets import AnyTarget, Evaluator
+from understudy.targets import AnyTarget
 from understudy.warmup import Auto
-from understudy.warmup.rehearsal import Outcome, Plan, Trust, judge, rehearse, require_use
+from understudy.warmup.rehearsal import Diary, Outcome, Plan, Trust, judge, rehearse, require_use
 
-#: Share of exact steps where trust is lost but there is no budget left to tune HMC.
+#: Share of exact steps where trust is lost but nothing more may be spent on tuning HMC.
 MIXED = 0.5
 
 
@@ -33,13 +33,14 @@ class Prepared:
 
 def prepare(
     method: Auto,
-    evaluator: Evaluator,
+    diary: Diary,
     streams: Streams,
     init: ArrayLike | None,
     plan: Plan,
     progress: Progress,
 ) -> Prepared:
-    """Rehearse within the plan, and judge what came of it."""
+    """Rehearse within the plan, and judge what came of it; the diary has all that was paid for, whatever happens."""
+    evaluator = diary.evaluator
     limit, evaluator.limit = evaluator.limit, plan.most
     progress.start("warm-up", plan.most)
 
@@ -47,19 +48,22 @@ def prepare(
         note = phase if not np.isfinite(sd) else f"{phase}, sd(D) {sd:.2f}"
         progress.reach(evaluator.counts.n_exact, evaluator.counts.n_exact, accepted, note)
 
+    too_few = BudgetError(
+        f"{plan.most} evaluations of warm-up are too few to find the posterior of {plan.dim} parameters; allow "
+        f"about {_needed(evaluator.target, streams.n_chains)} (tune=), or one and a half times as many in all "
+        "(max_evaluations=)"
+    )
     try:
-        outcome = rehearse(evaluator, streams, init, plan, method.surrogate, tell)
+        outcome = rehearse(diary, streams, init, plan, method.surrogate, tell)
     except BudgetError as error:
-        raise BudgetError(
-            f"{plan.most} evaluations of warm-up are too few to find the posterior of {plan.dim} parameters; allow "
-            f"about {_needed(evaluator.target, streams.n_chains)} (tune=), or one and a half times as many in all "
-            "(max_evaluations=)"
-        ) from error
+        raise too_few from error
     evaluator.limit = limit
     trust = judge(outcome)
     if not evaluator.target.has_gradient:
+        if not np.isfinite(outcome.sd) and (limit is not None or plan.is_capped):
+            raise too_few
         require_use(outcome, trust)
-    kernel = _kernel(outcome, trust, limited=limit is not None)
+    kernel = _kernel(outcome, trust, limited=limit is not None or plan.is_capped)
     return Prepared(kernel, outcome.state, _report(outcome, trust, kernel), outcome.training)
 
 
@@ -75,7 +79,7 @@ def plan_for(target: AnyTarget, n_draws: int, tune: int | None, budget: int | No
     most = most if tune is None else tune
     if budget is not None:
         most = min(most, 2 * budget // 3)
-    return Plan(dim, n_draws, most, budget)
+    return Plan(dim, n_draws, most, budget, is_capped=tune is not None)
 
 
 def _needed(target: AnyTarget, n_chains: int) -> int:

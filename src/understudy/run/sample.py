@@ -18,6 +18,7 @@ from understudy.run.request import DEFAULT_TUNE, Method, check_request, needs_gr
 from understudy.surrogates import TrainingSet
 from understudy.targets import AnyTarget, Evaluator
 from understudy.warmup import Auto, Learner, Training, Warmup, find_start, learner_for, warmup_for
+from understudy.warmup.rehearsal import Diary
 
 
 def sample(
@@ -129,6 +130,7 @@ class _Job:
         self.kernel: Kernel | None = None
         self.report: SurrogateReport | None = None
         self.training: TrainingSet | None = None
+        self.diary: Diary | None = None
         self.budget_spent = False
         self.state: State | None = None
         self.warmup_recorder.open()
@@ -138,7 +140,8 @@ class _Job:
         evaluator, streams = self.evaluator, self.streams
         if isinstance(self.method, Auto):
             plan = plan_for(self.target, self.draws * streams.n_chains, self.tune, self.budget)
-            found = prepare(self.method, evaluator, streams, self.init, plan, progress)
+            self.diary = Diary.of(evaluator)
+            found = prepare(self.method, self.diary, streams, self.init, plan, progress)
             self.state, self.report, self.training = found.state, found.report, found.training
             self.kernel = found.kernel
             if self.kernel is not None:
@@ -184,15 +187,25 @@ class _Job:
             names=self.target.names,
             posterior=self.recorder.close(),
             warmup=self.warmup_recorder.close(),
-            settings={"tune": self.n_tune, **settings, **describe(self.given, last)},
+            settings={
+                "tune": self.n_tune if self.tune is None else int(self.tune),
+                **settings,
+                **describe(self.given, last),
+            },
             seed=seed,
             versions=versions(),
             complete=self.recorder.is_full or self.budget_spent,
             n_adaptive=0 if self.learner is None else self.learner.n_adaptive,
             kernel=last,
-            training=self.training if self.training is not None else getattr(self.warmup, "training", None),
+            training=self._training(),
             surrogate=self.report,
         )
+
+    def _training(self) -> TrainingSet | None:
+        """Return what the surrogate was trained on, or was to be."""
+        if self.training is None and self.diary is not None and self.diary.heard:
+            return self.diary.training()
+        return self.training if self.training is not None else getattr(self.warmup, "training", None)
 
 
 def _steps(method: Method, tune: int | None) -> int:

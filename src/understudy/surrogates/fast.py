@@ -7,9 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from understudy.surrogates.base import Expansion, Fitted, FittedExpansion
-from understudy.surrogates.bases import SoftplusBasis
-from understudy.surrogates.softplus import LARGEST, softplus
+from understudy.surrogates.base import Fitted, FittedExpansion
+from understudy.surrogates.fast_expansion import fast_expansion
+from understudy.surrogates.fast_outputs import fast_outputs
+from understudy.surrogates.outputs import FittedOutputs
 
 
 class Fast(NamedTuple):
@@ -22,10 +23,12 @@ class Fast(NamedTuple):
 def fast(surrogate: Fitted) -> Fast:
     r"""Return the potential and the gradient of a surrogate, each as fast as can be.
 
-    For a network of additive nodes, :math:`w_i \cdot F^{-1}(q - m) + b_i` is an additive node in the caller's own
-    coordinates, so the change of coordinates is put into the weights; there is no logarithm to take without the
-    potential; and all products are with one matrix, which stays in the cache from step to step. For other
-    surrogates they are answers of ``potential`` and ``potential_and_gradient``.
+    Trajectories ask for few rows at a time, and then nearly all the time goes into the number of calls and not into the
+    arithmetic. So the sums that networks, quadratics and Gaussian processes are have here all that is constant worked
+    out beforehand, with the change of coordinates put into the weights where that saves a product (see
+    `understudy.surrogates.fast_expansion`); outputs are likewise (`understudy.surrogates.fast_outputs`). For other
+    surrogates, and any that have methods of their own, they are the answers of ``potential`` and
+    ``potential_and_gradient``.
 
     Examples
     --------
@@ -36,28 +39,19 @@ def fast(surrogate: Fitted) -> Fast:
     >>> bool(np.allclose(fast(network).gradient(x), network.potential_and_gradient(x)[1]))
     True
     """
-    if isinstance(surrogate, FittedExpansion) and type(surrogate.basis) is SoftplusBasis:
-        return _softplus(surrogate.expansion, surrogate.basis)
+    functions = None
+    if isinstance(surrogate, FittedExpansion) and _asks_its_expansion(type(surrogate)):
+        functions = fast_expansion(surrogate.expansion)
+    elif type(surrogate) is FittedOutputs:
+        functions = fast_outputs(surrogate)
+    if functions is not None:
+        return Fast(*functions)
     return Fast(surrogate.potential, lambda position: surrogate.potential_and_gradient(position)[1])
 
 
-def _softplus(surrogate: Expansion, basis: SoftplusBasis) -> Fast:
-    nodes = np.ascontiguousarray(surrogate.whitening.gradient_from_white(basis.input_weights).T)  # (dim, s)
-    biases = basis.input_biases - surrogate.whitening.mean @ nodes
-    weights, offset, nodes_again = surrogate.weights, surrogate.offset, nodes.T
-
-    def potential(position: np.ndarray) -> np.ndarray:
-        t = position @ nodes
-        t += biases
-        return offset + softplus(t) @ weights
-
-    def gradient(position: np.ndarray) -> np.ndarray:
-        t = position @ nodes
-        t += biases
-        np.minimum(t, LARGEST, out=t)
-        np.exp(t, out=t)
-        t /= 1.0 + t
-        t *= weights
-        return t @ nodes_again
-
-    return Fast(potential, gradient)
+def _asks_its_expansion(kind: type[FittedExpansion]) -> bool:
+    """Whether potentials and gradients are those of the expansion, and not of a subclass that knows better."""
+    return all(
+        getattr(kind, name) is getattr(FittedExpansion, name)
+        for name in ("potential", "potential_and_gradient")
+    )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import reprlib
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from understudy.errors import InputError, StartError
 from understudy.kernels import State, Streams
-from understudy.targets import AnyTarget, Evaluator
+from understudy.targets import AnyTarget, Evaluation, Evaluator
 
 ATTEMPTS = 100
 
@@ -61,7 +62,7 @@ def find_start(
     target = evaluator.target
     evaluate = evaluator.value_and_gradient if gradient else evaluator.value
     if init is not None:
-        state = State.from_evaluation(evaluate(read_init(init, target, streams.n_chains)))
+        state = _evaluated_once(evaluate, read_init(init, target, streams.n_chains))
         _refuse_infinite(state, evaluator, "init", "start where the log-density is finite")
         return state
     position = np.stack([_draw(target, generator) for generator in streams.generators])
@@ -79,6 +80,16 @@ def find_start(
         "give init=, or bounds= for the parameters that have them",
     )
     return state
+
+
+def _evaluated_once(evaluate: Callable[[np.ndarray], Evaluation], position: np.ndarray) -> State:
+    """Evaluate different positions only: one start may be that of all chains."""
+    _, first, which = np.unique(position, axis=0, return_index=True, return_inverse=True)
+    order = np.argsort(first)
+    rows = np.argsort(order)[which.reshape(-1)]
+    found = evaluate(position[first[order]])
+    gradient = None if found.gradient is None else found.gradient[rows]
+    return State(position, found.potential[rows], gradient)
 
 
 def _draw(target: AnyTarget, rng: np.random.Generator) -> np.ndarray:

@@ -58,9 +58,12 @@ def test_the_rate_is_measured_where_there_is_enough_to_measure():
     assert diary_with([[0.1] * 20]).rate("one") == 0.7
 
 
-def test_surprises_are_potentials_far_below_what_was_foretold():
+def test_surprises_are_mass_where_it_was_not_foretold():
     diary = diary_with([np.zeros(40)])
+    diary.evaluate(np.zeros((1, 2)))  # the lowest potential is 0
     assert diary.surprises("one") == 0.0
-    diary.trials.append(Trial("scout", 50, np.array([-3.0, 3.0, 0.0]), {"one": np.zeros(3)}))
-    assert diary.surprises("one", last=3) == 1 / 3
+    potential = np.array([0.5, 3.0, 0.0, 50.0])  # the last is far up: nobody minds what was said of it
+    foretold = potential + np.array([3.0, -3.0, 0.0, 30.0])
+    diary.trials.append(Trial("scout", 50, potential, {"one": foretold}))
+    assert diary.surprises("one", last=4) == 1 / 4
     assert diary.surprises("nobody") == 1.0

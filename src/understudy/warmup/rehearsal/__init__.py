@@ -13,8 +13,9 @@
 =============== ======================================================================
 """
 
+from understudy.warmup.rehearsal.diary import Diary
 from understudy.warmup.rehearsal.plan import Plan
 from understudy.warmup.rehearsal.rehearsal import Outcome, rehearse
 from understudy.warmup.rehearsal.trust import Trust, judge, require_use
 
-__all__ = ["Outcome", "Plan", "Trust", "judge", "rehearse", "require_use"]
+__all__ = ["Diary", "Outcome", "Plan", "Trust", "judge", "rehearse", "require_use"]

@@ -22,7 +22,7 @@ MOST_STEPS = 12
 def audit(explorer: Explorer) -> float:
     """Follow exact trajectories of the cold walkers; return the share of what they saw that was a surprise.
 
-    A surprise is a potential more than 1 below what was foretold, beyond the usual.
+    What a surprise is, says `Diary.is_surprise`.
     """
     walkers, candidates, diary = explorer.walkers, explorer.candidates, explorer.diary
     start = walkers.position[walkers.cold]
@@ -38,10 +38,13 @@ def audit(explorer: Explorer) -> float:
     potential = np.concatenate([each.potential for each in new])
     seen = np.isfinite(potential)
     foretold = candidates.foretell(position[seen])
-    usual = np.median(diary.discrepancies(candidates.playing)) if diary.trials else 0.0
+    found = diary.discrepancies(candidates.playing)
     diary.trials.append(Trial("audit", known, potential[seen], foretold))
-    discrepancy = potential[seen] - foretold[candidates.playing]
-    return float((discrepancy - usual < -1.0).mean()) if seen.any() else 1.0
+    if not seen.any() or not len(found):
+        return 1.0
+    return float(
+        diary.is_surprise(potential[seen], foretold[candidates.playing], float(np.median(found))).mean()
+    )
 
 
 def exact_kernel(explorer: Explorer, step_size: float) -> HMC:

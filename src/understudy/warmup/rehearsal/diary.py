@@ -47,6 +47,12 @@ class Diary:
     def __post_init__(self) -> None:
         self.evaluator.observer = self.heard.append
 
+    @classmethod
+    def of(cls, evaluator: Evaluator) -> Diary:
+        """Begin one: gradients are worth their price but for models whose outputs are emulated."""
+        target = evaluator.target
+        return cls(evaluator, gradient=target.has_gradient and not hasattr(target, "likelihood"))
+
     def __len__(self) -> int:
         return sum(len(each.potential) for each in self.heard)
 
@@ -133,12 +139,24 @@ class Diary:
         return (weight * found + DOUBT * USUAL_RATE) / (weight + DOUBT)
 
     def surprises(self, candidate: str, last: int = 12) -> float:
-        """Return the share of recent trials that found the potential far below what was foretold."""
+        """Return the share of recent trials that found mass where it was not foretold.
+
+        There the potential is more than 1 below what was foretold, beyond the usual, and low enough to matter.
+        """
         usual = self.discrepancies(candidate)
-        found = self.discrepancies(candidate, ("walk", "scout", "audit"))[-last:]
-        if not len(usual) or not len(found):
+        trials = [each for each in self.trials if each.kind != "warm" and candidate in each.foretold]
+        if not len(usual) or not trials:
             return 1.0
-        return float((found - np.median(usual) < -1.0).mean())
+        potential = np.concatenate([each.potential for each in trials])[-last:]
+        foretold = np.concatenate([each.foretold[candidate] for each in trials])[-last:]
+        return float(self.is_surprise(potential, foretold, float(np.median(usual))).mean())
+
+    def is_surprise(self, potential: np.ndarray, foretold: np.ndarray, usual: float) -> np.ndarray:
+        """Return which exact potentials are surprises, with the `usual` discrepancy."""
+        dim = self.evaluator.target.dim
+        matters = potential < self.lowest + 0.5 * dim + 2.0 * np.sqrt(dim) + 3.0
+        with np.errstate(invalid="ignore"):
+            return np.asarray(matters & (potential - foretold - usual < -1.0))
 
 
 MIN_TRIALS = 12

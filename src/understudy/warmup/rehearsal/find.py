@@ -1,6 +1,7 @@
 """Find the typical set: where the mass is, and how wide it is.
 
-The chain that starts lowest descends by L-BFGS, along exact gradients or, where there are none, along differences. At
+The chain that starts lowest descends by L-BFGS, along exact gradients (which one more tells to be those of the
+potential, or not) or, where there are none, along differences. At
 its end the curvature is measured, by one more gradient along each axis, and gives the *frame*: coordinates in which the
 posterior is about a standard normal. The other chains descend in this frame, for a few steps only; one that is still
 far up afterwards is put on the line from where it is to the lowest point, at the distance of the typical set.
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from understudy.dynamics import UnitMetric
 from understudy.kernels import State
 from understudy.surrogates import Whitening
+from understudy.warmup.gradient_check import check_gradient
 from understudy.warmup.rehearsal.diary import Diary
 
 if TYPE_CHECKING:
@@ -30,12 +33,34 @@ FLOOR = 0.05
 #: Rises of the potential between which a step tells the curvature well.
 LEAST_RISE, MOST_RISE = 0.003, 10.0
 DIFFERENCE = 1e-4
+FIRST_REACH = 5.0
 
 
 #: Potential and gradient at one position, exact or by differences.
 Slope = Callable[[Diary, np.ndarray, State | None], tuple[float, np.ndarray]]
 #: Steps of L-BFGS and the changes of the gradient along them.
 Pairs = tuple[np.ndarray, np.ndarray]
+
+
+class Reach:
+    """How far a descent may jump in one go: twice as far as last time, so that no solver is asked for the absurd."""
+
+    def __init__(self, position: np.ndarray) -> None:
+        self._position, self._radius = position, FIRST_REACH
+
+    def allows(self, white: np.ndarray) -> bool:
+        """Whether a position is within reach."""
+        return bool(np.linalg.norm(white - self._position) <= self._radius)
+
+    def move(self, white: np.ndarray) -> None:
+        """Reach on from here."""
+        self._radius = max(FIRST_REACH, 2.0 * float(np.linalg.norm(white - self._position)))
+        self._position = np.array(white)
+
+    def penalty(self, white: np.ndarray, low: float) -> tuple[float, np.ndarray]:
+        """Return a potential and gradient that send a line search back, at no cost."""
+        way = (white - self._position) / self._radius
+        return low + 1e6 * float(way @ way), 2e6 * way / self._radius
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,12 +76,16 @@ def typical_height(dim: int) -> float:
     return 12.0 + 1.5 * dim
 
 
-def find(diary: Diary, state: State) -> Start:
+def find(diary: Diary, state: State, rng: np.random.Generator) -> Start:
     """Descend from where the chains start, and measure the curvature; `state` has been evaluated."""
     dim = state.position.shape[1]
     slope = exact_slope if diary.gradient else difference_slope
     order = np.argsort(state.potential)
     identity = Whitening(np.zeros(dim), np.eye(dim))
+    if diary.gradient:
+        lowest_start = _row(state, order[0])
+        steepness = float(np.linalg.norm(np.asarray(lowest_start.gradient))) / np.sqrt(dim)
+        check_gradient(diary.evaluator, lowest_start, UnitMetric(), 1.0 / (1.0 + steepness))
     lowest, height, pairs = _descend(diary, slope, _row(state, order[0]), identity)
     frame = _frame_of_pairs(lowest, pairs, dim)
     if diary.gradient:
@@ -64,7 +93,12 @@ def find(diary: Diary, state: State) -> Start:
     position = np.array(state.position)
     position[order[0]] = lowest
     for i in order[1:]:
-        position[i] = _join(diary, slope, _row(state, i), frame, height)
+        if (
+            state.position[i] == state.position[order[0]]
+        ).all():  # one start for all: they are spread about its end
+            position[i] = frame.from_white(rng.standard_normal((1, dim)))[0]
+        else:
+            position[i] = _join(diary, slope, _row(state, i), frame, height)
     return Start(position, frame)
 
 
@@ -104,11 +138,15 @@ def _descend(
     from scipy.optimize import minimize  # slow to import
 
     best: list[float] = []
+    first = frame.to_white(start.position)[0]
+    reach = Reach(first)
     low: tuple[float, np.ndarray] = np.inf, start.position[0]
     known: State | None = start  # for the first call, which is of the start
 
     def height(white: np.ndarray) -> tuple[float, np.ndarray]:
         nonlocal low, known
+        if not reach.allows(white):
+            return reach.penalty(white, low[0])
         here = frame.from_white(white[None])[0] if known is None else known.position[0]
         potential, gradient = slope(diary, here, known)
         known = None
@@ -120,13 +158,14 @@ def _descend(
 
     def check(intermediate_result: OptimizeResult) -> None:
         best.append(float(intermediate_result.fun))
+        reach.move(intermediate_result.x)
         stalled = len(best) > PATIENCE and best[-1 - PATIENCE] - best[-1] < GAIN
         if stalled or best[-1] < enough:
             raise StopIteration
 
     found = minimize(
         height,
-        frame.to_white(start.position)[0],
+        first,
         jac=True,
         method="L-BFGS-B",
         callback=check,
@@ -160,7 +199,7 @@ def _frame_of_curvature(diary: Diary, centre: np.ndarray, frame: Whitening) -> W
     assert known.gradient is not None
     gradient, potential = frame.gradient_to_white(known.gradient[here]), float(known.potential[here])
     step, curvature, todo = np.ones(dim), np.eye(dim), np.arange(dim)
-    for _ in range(3):
+    for _ in range(4):
         away = diary.evaluate(frame.from_white(np.eye(dim)[todo] * step[todo, None]))
         assert away.gradient is not None
         rise = np.abs(away.potential - potential)
@@ -169,7 +208,7 @@ def _frame_of_curvature(diary: Diary, centre: np.ndarray, frame: Whitening) -> W
         curvature[todo[told]] = change / step[todo[told], None]
         good = (rise > LEAST_RISE) & (rise < MOST_RISE)
         with np.errstate(all="ignore"):
-            better = step[todo] * np.where(told, np.clip(np.sqrt(0.7 / rise), 0.02, 50.0), 0.1)
+            better = step[todo] * np.where(told, np.clip(np.sqrt(0.7 / rise), 1e-8, 50.0), 0.1)
         step[todo], todo = np.where(good, step[todo], better), todo[~good]
         if not len(todo):
             break

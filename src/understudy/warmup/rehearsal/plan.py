@@ -24,12 +24,15 @@ class Plan:
         All that may be spent, on learning and draws together.
     most : int
         Evaluations to learn from at most.
+    is_capped : bool
+        Whether that is the user's own limit.
     """
 
     dim: int
     n_draws: int
     most: int
     budget: int | None = None
+    is_capped: bool = False
 
     few_surprises = 0.1
 

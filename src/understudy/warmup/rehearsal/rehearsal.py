@@ -15,7 +15,6 @@ from numpy.typing import ArrayLike
 from understudy.errors import BudgetError
 from understudy.kernels import HMC, State, Streams, SurrogateTransition
 from understudy.surrogates import Surrogate, TrainingSet
-from understudy.targets import Evaluator
 from understudy.warmup.rehearsal.audit import audit, exact_kernel
 from understudy.warmup.rehearsal.candidates import Candidates
 from understudy.warmup.rehearsal.design import determine_quadratic, find_by_outputs
@@ -30,6 +29,7 @@ from understudy.warmup.start import find_start
 
 MOST_AUDITS = 3
 N_SCOUTS = 4
+MOST_IDLE = 12
 #: What is told while it goes on: phase, sd(D), acceptance.
 Tell = Callable[[str, float, float], None]
 
@@ -68,7 +68,7 @@ class Outcome:
 
 
 def rehearse(
-    evaluator: Evaluator,
+    diary: Diary,
     streams: Streams,
     init: ArrayLike | None,
     plan: Plan,
@@ -76,13 +76,13 @@ def rehearse(
     tell: Tell = lambda phase, sd, accepted: None,
 ) -> Outcome:
     """Learn the posterior well enough to draw from it at one exact value each."""
-    target, rng = evaluator.target, streams.shared
+    evaluator, rng = diary.evaluator, streams.shared
+    target = evaluator.target
     by_outputs = hasattr(target, "likelihood")
-    diary = Diary(evaluator, gradient=target.has_gradient and not by_outputs)
     candidates = Candidates(target, diary, rng, recipe)
     tell("find", np.inf, np.nan)
     first = find_start(evaluator, streams, init, diary.gradient)
-    start = find_by_outputs(diary, candidates, first) if by_outputs else find(diary, first)
+    start = find_by_outputs(diary, candidates, first) if by_outputs else find(diary, first, rng)
     if not by_outputs and not diary.gradient:
         determine_quadratic(diary, start, rng)
     explorer = _explorer(diary, candidates, start, rng)
@@ -123,11 +123,14 @@ def _explorer(diary: Diary, candidates: Candidates, start: Start, rng: np.random
 def _explore(explorer: Explorer, plan: Plan, history: list[tuple[int, float]], tell: Tell) -> None:
     """Walk and scout until the plan has enough."""
     diary, candidates = explorer.diary, explorer.candidates
-    while True:
+    idle = 0
+    while idle < MOST_IDLE:
+        known = len(diary)
         explorer.round()
         places = scouts(explorer, N_SCOUTS)
         if len(places):
             diary.try_out(places, "scout", candidates.foretell(places))
+        idle = idle + 1 if len(diary) == known else 0  # on a surrogate that lets nobody move
         history.append((len(diary), candidates.sd))
         tell("explore", candidates.sd, explorer.accepted[-1])
         playing = candidates.playing

@@ -1,0 +1,196 @@
+r"""A sum of trend, nodes and guard as two bare functions of positions.
+
+In whitened coordinates :math:`z = F^{-1} (q - m)` the gradient of the sum is
+
+.. math:: A z + l + \sum_i \tfrac{v_i}{2} \big(1 + \tanh \tfrac{t_i}{2}\big)\, w_i + c(z)\, z + k(z), \qquad
+    t_i = w_i \cdot z + d_i,
+
+because a softplus has the slope :math:`\tfrac12 + \tfrac12 \tanh(t/2)`, which never overflows; its constant half goes
+into l. Factors :math:`c` come from what depends on :math:`|z|` alone (`understudy.surrogates.fast_centred`) and, with
+:math:`k`, from kernel nodes (`understudy.surrogates.fast_kernel`). All of it is multiplied by :math:`F^{-1}` once.
+
+A network of additive nodes alone has them in the caller's own coordinates, which saves both changes of coordinates. For
+the rest that would save nothing, and :math:`F^{-T} A F^{-1}` would lose twice as many digits where correlations are
+strong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from understudy.surrogates.base import Basis, Expansion
+from understudy.surrogates.bases import SoftplusBasis, SumBasis
+from understudy.surrogates.fast_centred import Centred, guard_term, radial_terms, total
+from understudy.surrogates.fast_kernel import KernelSum, kernel_sum
+from understudy.surrogates.gp_basis import LeaningBasis
+from understudy.surrogates.radial import RadialBasis
+from understudy.surrogates.softplus import softplus
+from understudy.surrogates.trend import Guard, TrendBasis
+from understudy.surrogates.whitening import Whitening
+
+Function = Callable[[np.ndarray], np.ndarray]
+
+
+def fast_expansion(expansion: Expansion) -> tuple[Function, Function] | None:
+    """Return potential and gradient; None if there is a part that is not known here."""
+    if type(expansion) is not Expansion or type(expansion.whitening) is not Whitening:
+        return None
+    parts = _Parts()
+    for basis, weights in _pieces(expansion):
+        if not parts.take(basis, weights):
+            return None
+    if parts.nodes is not None and parts.trend is None and parts.kernel is None and not parts.centred:
+        return _network(expansion, *parts.nodes)
+    return _potential(expansion, parts), _gradient(expansion, parts)
+
+
+@dataclass
+class _Parts:
+    """What an expansion is the sum of, in whitened coordinates; at most one of each."""
+
+    trend: tuple[np.ndarray, np.ndarray] | None = None  # l and A
+    nodes: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None  # directions, biases and weights
+    kernel: KernelSum | None = None
+    centred: list[Centred] = field(default_factory=list)
+
+    def take(self, basis: Basis, weights: np.ndarray) -> bool:
+        """Take a part; False if it is of another kind, or the second of its kind."""
+        if type(basis) is TrendBasis and self.trend is None:
+            self.trend = weights[: basis.dim].copy(), basis.matrix(weights)
+            if basis.radial:
+                self.centred.append(radial_terms(weights[basis.quadratic_part.stop :], basis.dim))
+        elif type(basis) is SoftplusBasis and self.nodes is None:
+            self.nodes = basis.input_weights, basis.input_biases, weights
+        elif type(basis) is Guard:
+            self.centred.append(guard_term(basis, float(weights[0])))
+        elif type(basis) in (RadialBasis, LeaningBasis) and self.kernel is None:
+            self.kernel = kernel_sum(basis, weights)  # type: ignore[arg-type]
+            return self.kernel is not None
+        else:
+            return False
+        return True
+
+
+def _pieces(expansion: Expansion) -> list[tuple[Basis, np.ndarray]]:
+    basis, weights = expansion.basis, expansion.weights
+    if type(basis) is not SumBasis:
+        return [(basis, weights)]
+    ends = np.cumsum([part.size for part in basis.bases])
+    return list(zip(basis.bases, np.split(weights, ends[:-1]), strict=True))
+
+
+def _network(
+    expansion: Expansion, directions: np.ndarray, biases: np.ndarray, weights: np.ndarray
+) -> tuple[Function, Function]:
+    """Return potential and gradient of additive nodes alone, through their directions in the caller's coordinates."""
+    offset, mean = expansion.offset, expansion.whitening.mean
+    directions = expansion.whitening.gradient_from_white(directions)
+    value = _additive_value(directions, biases, weights)
+    slope = _additive_gradient(directions, biases, weights)
+    return lambda position: offset + value(position - mean), lambda position: slope(position - mean)
+
+
+def _potential(expansion: Expansion, parts: _Parts) -> Function:
+    offset, mean = expansion.offset, expansion.whitening.mean
+    to_white = np.ascontiguousarray(expansion.whitening.inverse.T)
+    linear, half = (None, None) if parts.trend is None else (parts.trend[0], 0.5 * parts.trend[1])
+    additive = None if parts.nodes is None else _additive_value(*parts.nodes)
+    kernel = None if parts.kernel is None else parts.kernel.value
+    centred = [part.value for part in parts.centred]
+
+    def potential(position: np.ndarray) -> np.ndarray:
+        z = (position - mean).dot(to_white)
+        value = np.full(len(z), offset)
+        if half is not None:
+            image = z.dot(half)
+            image += linear
+            value += np.vecdot(image, z)
+        if additive is not None:
+            value += additive(z)
+        if kernel is not None or centred:
+            square = np.vecdot(z, z)
+            more = total(centred, square)
+            if more is not None:
+                value += more
+            if kernel is not None:
+                value += kernel(z, square)
+        return value
+
+    return potential
+
+
+def _additive_value(directions: np.ndarray, biases: np.ndarray, weights: np.ndarray) -> Function:
+    columns = np.ascontiguousarray(directions.T)
+
+    def value(white: np.ndarray) -> np.ndarray:
+        t = white.dot(columns)
+        t += biases
+        return softplus(t).dot(weights)
+
+    return value
+
+
+def _gradient(expansion: Expansion, parts: _Parts) -> Function:
+    mean, from_white = expansion.whitening.mean, expansion.whitening.inverse
+    to_white = np.ascontiguousarray(from_white.T)
+    trend = None if parts.trend is None else _trend_gradient(*parts.trend)
+    additive = None if parts.nodes is None else _additive_gradient(*parts.nodes)
+    round_ = _round_gradient(parts)
+
+    def gradient(position: np.ndarray) -> np.ndarray:
+        z = (position - mean).dot(to_white)
+        found = np.zeros(z.shape) if trend is None else trend(z)
+        if additive is not None:
+            found += additive(z)
+        more = round_(z)
+        if more is not None:
+            found += more
+        return found.dot(from_white)
+
+    return gradient
+
+
+def _trend_gradient(linear: np.ndarray, matrix: np.ndarray) -> Function:
+    def gradient(z: np.ndarray) -> np.ndarray:
+        found = z.dot(matrix)
+        found += linear
+        return found
+
+    return gradient
+
+
+def _additive_gradient(directions: np.ndarray, biases: np.ndarray, weights: np.ndarray) -> Function:
+    columns, halves = np.ascontiguousarray(0.5 * directions.T), 0.5 * biases
+    rows = 0.5 * weights[:, None] * directions
+    constant = rows.sum(axis=0)
+
+    def gradient(z: np.ndarray) -> np.ndarray:
+        t = z.dot(columns)
+        t += halves
+        np.tanh(t, out=t)
+        found = t.dot(rows)
+        found += constant
+        return found
+
+    return gradient
+
+
+def _round_gradient(parts: _Parts) -> Callable[[np.ndarray], np.ndarray | None]:
+    """Return the gradient of what goes through distances; it may overwrite positions, and is None where it is zero."""
+    kernel = None if parts.kernel is None else parts.kernel.gradient
+    centred = [part.slope for part in parts.centred]
+
+    def gradient(z: np.ndarray) -> np.ndarray | None:
+        square = np.vecdot(z, z)
+        factor = total(centred, square)
+        if kernel is None:
+            return None if factor is None else np.multiply(z, factor[:, None], out=z)
+        more, rest = kernel(z, square)
+        z *= (more if factor is None else factor + more)[:, None]
+        rest += z
+        return rest
+
+    return gradient

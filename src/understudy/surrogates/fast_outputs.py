@@ -1,0 +1,152 @@
+r"""A surrogate of outputs as two bare functions of positions.
+
+Of all components together, as in `understudy.surrogates.emulator`, the polynomial part has slopes and values
+
+.. math::
+    S = l + B z + \tfrac12 T[y, y], \qquad
+    l \cdot z + \tfrac12 z^T B z + \tfrac16 T[y, y, y]
+    = \big(\tfrac13 S + \tfrac16 B z + \tfrac23 l\big) \cdot z,
+
+so two products and one contraction give both: the cubic tensors have the axes of :math:`z` put into them. Where the
+likelihood is Gaussian, its gradient is a matrix times what the components differ from its origin by, which goes into
+their constants. Likelihoods of another kind, and the prior, are asked as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import NoneType
+
+import numpy as np
+
+from understudy.surrogates.bases import SoftplusBasis
+from understudy.surrogates.cubic import CubicForms
+from understudy.surrogates.emulator import Emulator
+from understudy.surrogates.output_space import QuadraticPotential
+from understudy.surrogates.outputs import FittedOutputs
+from understudy.surrogates.softplus import sigmoid, softplus
+from understudy.surrogates.whitening import Whitening
+
+Function = Callable[[np.ndarray], np.ndarray]
+#: Components ``(n, p)`` of whitened positions, and their Jacobian ``(n, p, dim)``.
+Map = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+
+
+def fast_outputs(surrogate: FittedOutputs) -> tuple[Function, Function] | None:
+    """Return potential and gradient; None if there is a part that is not known here."""
+    emulator = surrogate.emulator
+    known = (
+        type(surrogate.whitening) is Whitening
+        and type(emulator) is Emulator
+        and type(emulator.cubic) in (CubicForms, NoneType)
+        and type(emulator.nodes) in (SoftplusBasis, NoneType)
+    )
+    if not known:
+        return None
+    mean, from_white = surrogate.whitening.mean, surrogate.whitening.inverse
+    to_white = np.ascontiguousarray(from_white.T)
+    misfit, prior = surrogate.misfit.value_and_gradient, surrogate.prior.value_and_gradient
+    constant, (origin, cotangent) = emulator.constant, _cotangent(surrogate)
+    shifted, polynomials = constant - origin, _polynomials(emulator)
+    additive = None if emulator.nodes is None else _additive(emulator)
+
+    def potential(position: np.ndarray) -> np.ndarray:
+        z = (position - mean).dot(to_white)
+        components, _ = polynomials(z)
+        components += constant
+        if additive is not None:
+            components += additive[0](z)
+        return misfit(components)[0] + prior(z)[0]
+
+    def gradient(position: np.ndarray) -> np.ndarray:
+        z = (position - mean).dot(to_white)
+        components, slopes = polynomials(z)
+        components += shifted
+        if additive is not None:
+            components += additive[0](z)
+        pull = cotangent(components)
+        found = np.matmul(pull[:, None, :], slopes)[:, 0, :]
+        found += prior(z)[1]
+        if additive is not None:
+            found += additive[1](z, pull)
+        return found.dot(from_white)
+
+    return potential, gradient
+
+
+def _polynomials(emulator: Emulator) -> Map:
+    """Return the polynomial part of components, without the constant, and its slopes."""
+    p, dim, _ = emulator.matrices.shape
+    flat = np.ascontiguousarray(np.moveaxis(emulator.matrices, 0, 1).reshape(dim, p * dim))
+    linear = emulator.linear.ravel()
+    gentle = np.ascontiguousarray(emulator.linear.T) * (2.0 / 3.0)
+    bend = None if emulator.cubic is None else _bend(emulator.cubic)
+
+    def polynomials(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        image = z.dot(flat)
+        slopes = image + linear
+        if bend is not None:
+            slopes += bend(z)
+        image *= 1.0 / 6.0
+        image += slopes * (1.0 / 3.0)
+        shape = (len(z), p, dim)
+        values = z.dot(gentle)
+        values += np.matmul(image.reshape(shape), z[:, :, None])[:, :, 0]
+        return values, slopes.reshape(shape)
+
+    return polynomials
+
+
+def _bend(cubic: CubicForms) -> Function:
+    """Return half of T[y, y] for all components, in the coordinates of z, ``(n, p dim)``."""
+    axes = np.ascontiguousarray(cubic.axes)
+    dim, r = axes.shape
+    p = len(cubic.tensors)
+    i, j = np.triu_indices(r)
+    pairs = cubic.tensors[:, :, i, j] * np.where(i == j, 0.5, 1.0)  # (p, r, pairs)
+    flat = np.ascontiguousarray(np.moveaxis(axes @ pairs, 2, 0).reshape(len(i), p * dim))
+
+    def bend(z: np.ndarray) -> np.ndarray:
+        y = z.dot(axes)
+        products = y.take(i, axis=1)
+        products *= y.take(j, axis=1)
+        return products.dot(flat)
+
+    return bend
+
+
+def _cotangent(surrogate: FittedOutputs) -> tuple[np.ndarray | float, Function]:
+    """Return the origin of a Gaussian likelihood, 0 for others, and the misfit's gradient by components less it."""
+    misfit = surrogate.misfit
+    if type(misfit) is not QuadraticPotential:
+        value_and_gradient = misfit.value_and_gradient
+        return 0.0, lambda components: value_and_gradient(components)[1]
+    matrix, slope = misfit.matrix, misfit.slope
+
+    def affine(shift: np.ndarray) -> np.ndarray:
+        found = shift.dot(matrix)
+        found += slope
+        return found
+
+    return misfit.origin, affine
+
+
+def _additive(emulator: Emulator) -> tuple[Function, Callable[[np.ndarray, np.ndarray], np.ndarray]]:
+    """Return the values of softplus nodes ``(n, p)``, and their transposed Jacobian times vectors ``(n, p)``."""
+    assert emulator.nodes is not None and emulator.node_weights is not None
+    rows, biases, weights = emulator.nodes.input_weights, emulator.nodes.input_biases, emulator.node_weights
+    columns, back = np.ascontiguousarray(rows.T), np.ascontiguousarray(weights.T)
+
+    def value(z: np.ndarray) -> np.ndarray:
+        t = z.dot(columns)
+        t += biases
+        return softplus(t).dot(weights)
+
+    def pull(z: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        t = z.dot(columns)
+        t += biases
+        t = sigmoid(t)
+        t *= vector.dot(back)
+        return t.dot(rows)
+
+    return value, pull

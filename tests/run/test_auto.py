@@ -1,0 +1,287 @@
+"""The default method: every evaluation is counted, none is paid twice, draws cost values, and nothing changes then."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from counting import Skewed, repeated
+
+import understudy as us
+from understudy.run import automatic
+from understudy.surrogates.fingerprint import fingerprint
+from understudy.warmup.rehearsal import Trust
+
+DRAWS, CHAINS = 60, 2
+QUICK = us.Auto(us.QuadraticNetwork())  # one candidate is trained faster than several
+WEIGHTS = np.array([[1.0, 0.5, 0.0], [0.0, 1.0, -0.5], [0.3, 0.0, 1.0], [0.2, 0.2, 0.2]])
+
+
+def short(target, **settings):
+    return us.sample(target, **({"draws": DRAWS, "chains": CHAINS, "random_seed": 1} | settings))
+
+
+class Forward:
+    """A slightly curved model of four outputs, that remembers where it was run."""
+
+    def __init__(self):
+        self.positions = []
+        self.target = us.ForwardTarget(
+            self.solve, us.GaussianLikelihood([0.6, 0.2, 0.4, 0.1], sd=0.2), us.NormalPrior(0.0, 1.0, dim=3)
+        )
+
+    @property
+    def calls(self):
+        return len(self.positions)
+
+    n_gradients = 0
+
+    def solve(self, x):
+        self.positions.append(np.array(x))
+        found = WEIGHTS @ x
+        return found + 0.1 * found**2
+
+
+MODELS = {
+    "gradients": Skewed,
+    "values": lambda: Skewed(gradient=False),
+    "bounds": lambda: Skewed(bounds=(-4, 12)),
+    "values in bounds": lambda: Skewed(gradient=False, bounds=(-4, None)),
+    "outputs": Forward,
+}
+WITH_GRADIENTS = ("gradients", "bounds")
+
+
+@pytest.fixture(scope="module", params=MODELS)
+def kind(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def made(kind):
+    """A model, and a run of it."""
+    model = MODELS[kind]()
+    return model, short(model.target)
+
+
+class TestCost:
+    def test_every_call_is_counted(self, made):
+        model, run = made
+        assert run.cost.n_exact == model.calls
+        assert run.cost.n_gradients == model.n_gradients
+        assert run.cost.n_failures == 0
+
+    def test_the_phases_share_it_out(self, made):
+        model, run = made
+        assert 0 < run.posterior.cost.n_exact <= DRAWS * CHAINS
+        assert run.posterior.cost.n_exact == run.posterior.stats["n_exact"].sum()
+        assert run.warmup.cost.n_exact == model.calls - run.posterior.cost.n_exact
+        for cost in (run.warmup.cost, run.posterior.cost):
+            assert 0 < cost.model_seconds < cost.seconds
+
+    def test_no_position_is_evaluated_twice(self, made):
+        assert repeated(made[0].positions) == []
+
+    def test_draws_take_no_gradient(self, made):
+        run = made[1]
+        assert run.surrogate.exact_share == 0.0, "or the test is of something else"
+        assert run.posterior.cost.n_gradients == 0
+
+    def test_without_a_gradient_none_is_taken(self, kind, made):
+        assert (made[1].cost.n_gradients > 0) == (kind in WITH_GRADIENTS)
+
+    def test_warmup_is_within_what_is_promised(self, kind, made):
+        most = 150 + 10 * 3 + (90 if kind.startswith("values") else 0)
+        assert made[1].warmup.cost.n_exact <= most
+
+    def test_vectorised_targets_count_rows(self):
+        rows = []
+
+        def log_density(x):
+            rows.append(len(x))
+            return -(x + np.exp(-x)).sum(axis=1)
+
+        run = short(us.Target(log_density, lambda x: np.exp(-x) - 1.0, dim=3, vectorized=True), method=QUICK)
+        assert run.cost.n_exact == sum(rows)
+
+    @pytest.mark.parametrize("gradient", [True, False], ids=["gradients", "values"])
+    def test_one_start_for_all_chains_is_paid_once(self, gradient):
+        model = Skewed(gradient=gradient)
+        run = short(model.target, init=[2.0, 1.0, 0.5], chains=4, method=QUICK)
+        assert run.cost.n_exact == model.calls
+        assert repeated(model.positions) == []
+
+
+class TestRun:
+    def test_it_is_complete_and_exact(self, made):
+        run = made[1]
+        assert run.draws.shape == (CHAINS, DRAWS, 3)
+        assert run.complete and run.exact and run.n_adaptive == 0
+        assert all(values.shape == (CHAINS, DRAWS) for values in run.posterior.stats.values())
+        assert run.warmup.draws.shape == (CHAINS, 0, 3)
+        assert str(run.summary())
+        assert set(run.to_datatree().children) == {"posterior", "sample_stats", "surrogate"}
+
+    def test_draws_are_within_their_bounds(self, kind, made):
+        if "bounds" not in kind:
+            assert made[0].target.transform.is_identity
+            return
+        transform, draws = made[0].target.transform, made[1].draws
+        assert (draws > transform.lower).all() and (draws < transform.upper).all()
+
+    def test_log_densities_are_exact(self, kind, made):
+        target, run = MODELS[kind]().target, made[1]
+        position = target.transform.to_position(run.draws.reshape(-1, 3))
+        again = us.Evaluator(target).value(position).potential
+        np.testing.assert_allclose(run.posterior.stats["lp"].ravel(), -again, rtol=1e-9, atol=1e-9)
+
+    def test_draws_are_of_positions_that_were_evaluated(self, made):
+        model, run = made
+        paid = np.array(model.positions)
+        for draw in run.draws.reshape(-1, 3)[::7]:
+            assert np.abs(paid - draw).max(axis=1).min() < 1e-9
+
+    def test_what_was_learnt_from_is_the_warmup(self, made):
+        model, run = made
+        assert len(run.training) == run.warmup.cost.n_exact, "each is finite here, and different"
+        np.testing.assert_allclose(
+            np.sort(model.target.transform.to_parameters(run.training.position), axis=0),
+            np.sort(model.positions[: len(run.training)], axis=0),
+            rtol=1e-9,
+            atol=1e-9,
+        )
+
+    @pytest.mark.parametrize("chains", [1, 10])
+    @pytest.mark.parametrize("gradient", [True, False], ids=["gradients", "values"])
+    def test_few_and_many_chains(self, chains, gradient):
+        model = Skewed(gradient=gradient)
+        run = short(model.target, chains=chains, draws=30, method=QUICK)
+        assert run.draws.shape == (chains, 30, 3)
+        assert run.cost.n_exact == model.calls
+        assert repeated(model.positions) == []
+        assert len(np.unique(run.draws[:, -1, 0])) == chains
+
+
+class TestSeeds:
+    def test_the_same_seed_gives_the_same_draws(self, kind, made):
+        run, again = made[1], short(MODELS[kind]().target)
+        np.testing.assert_array_equal(run.draws, again.draws)
+        for name, values in run.posterior.stats.items():
+            np.testing.assert_array_equal(values, again.posterior.stats[name], err_msg=name)
+        assert again.surrogate.fingerprint == run.surrogate.fingerprint
+        np.testing.assert_array_equal(again.surrogate.history, run.surrogate.history)
+        np.testing.assert_array_equal(again.training.position, run.training.position)
+
+    def test_another_seed_gives_others(self):
+        first, second = (short(Skewed().target, draws=10, random_seed=seed, method=QUICK) for seed in (1, 2))
+        assert not (first.draws == second.draws).any()
+
+    def test_global_random_numbers_are_left_alone(self):
+        before = np.random.get_state()[1].copy()  # noqa: NPY002
+        short(Skewed().target, draws=5, method=QUICK)
+        np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+
+    def test_progress_changes_nothing(self, capfd):
+        shown, hidden = (
+            short(Skewed().target, draws=10, progressbar=flag, method=QUICK) for flag in (True, False)
+        )
+        np.testing.assert_array_equal(shown.draws, hidden.draws)
+        assert "sd(D)" in capfd.readouterr().err
+
+
+class TestFrozen:
+    """Kept draws come from one kernel, whose surrogate does not change."""
+
+    def test_the_fingerprint_is_that_of_the_kernel(self, made):
+        run = made[1]
+        assert isinstance(run.kernel, us.SurrogateTransition)
+        assert len(run.surrogate.fingerprint) == 16
+        assert run.surrogate.fingerprint == fingerprint(run.kernel.surrogate)
+
+    def test_all_kept_draws_come_from_one_object(self, monkeypatch):
+        kernels, step = [], us.SurrogateTransition.step
+
+        def spy(self, streams, state, evaluator):
+            kernels.append(self)
+            return step(self, streams, state, evaluator)
+
+        monkeypatch.setattr(us.SurrogateTransition, "step", spy)
+        run = short(Skewed().target, draws=12, method=QUICK)
+        assert len(kernels) == 12, "a rehearsal makes no such step"
+        assert {id(kernel) for kernel in kernels} == {id(run.kernel)}
+
+    @pytest.mark.parametrize("limit", [None, 200], ids=["all draws", "budget spent"])
+    @pytest.mark.parametrize(
+        ("recipe", "weights"),
+        [
+            (us.QuadraticNetwork(50), lambda fitted: fitted.solution),
+            (us.GaussianProcess(), lambda fitted: fitted.posterior.white_target),
+        ],
+        ids=["network", "process"],
+    )
+    def test_tampering_is_found(self, recipe, weights, limit, monkeypatch):
+        tamper(monkeypatch, weights)
+        draws = 20 if limit is None else 400
+        with pytest.raises(AssertionError, match="frozen surrogate changed") as caught:
+            short(Skewed().target, method=us.Auto(recipe), draws=draws, max_evaluations=limit)
+        assert caught.value.run.draws.shape[1] >= 20
+
+    def test_a_mixtures_surrogate_is_watched_too(self, monkeypatch):
+        monkeypatch.setattr(automatic, "judge", lambda outcome: Trust(0.3, "told so"))
+        tamper(monkeypatch, lambda fitted: fitted.solution)
+        with pytest.raises(AssertionError, match="frozen surrogate changed"):
+            short(Skewed().target, method=QUICK, draws=20)
+
+
+def tamper(monkeypatch, weights):
+    """Change one weight of the surrogate, by very little, at the fifth step that it makes."""
+    step, steps = us.SurrogateTransition.step, []
+
+    def tampering(self, streams, state, evaluator):
+        steps.append(self)
+        if len(steps) == 5:
+            found = weights(self.surrogate)
+            found.flags.writeable = True
+            found[0] += 1e-9
+        return step(self, streams, state, evaluator)
+
+    monkeypatch.setattr(us.SurrogateTransition, "step", tampering)
+
+
+@cache
+def doubted(share):
+    """A model and a run of it, with a share of exact steps."""
+    model = Skewed()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(automatic, "judge", lambda outcome: Trust(share, "told so"))
+        return model, short(model.target, draws=40)
+
+
+@pytest.mark.parametrize("share", [0.3, 1.0], ids=["some", "all"])
+class TestDistrust:
+    """Where the surrogate has not earned trust, steps with exact gradients are mixed in, up to all of them."""
+
+    def test_every_call_is_counted(self, share):
+        model, run = doubted(share)
+        assert run.cost.n_exact == model.calls
+        assert run.cost.n_gradients == model.n_gradients
+        assert run.posterior.cost.n_exact == run.posterior.stats["n_exact"].sum()
+
+    def test_nothing_that_is_known_is_paid_for(self, share):
+        """A gradient where only a value was known is not known."""
+        model, _ = doubted(share)
+        for earlier, later in repeated(model.positions):
+            assert model.for_gradient[later] and not model.for_gradient[earlier]
+
+    def test_the_run_says_so(self, share):
+        _, run = doubted(share)
+        assert run.exact and run.complete
+        assert run.surrogate.exact_share == share
+        assert run.surrogate.reason == "told so"
+        assert isinstance(run.kernel, us.Mixture if share < 1.0 else us.HMC)
+        if share < 1.0:
+            assert 0 < run.posterior.stats["part"].mean() < 1
+            assert run.surrogate.fingerprint == fingerprint(run.kernel.kernels[0].surrogate)
+        else:
+            assert run.surrogate.fingerprint == "", "it was not used"
