@@ -26,9 +26,9 @@ def fast(surrogate: Fitted) -> Fast:
     Trajectories ask for few rows at a time, and then nearly all the time goes into the number of calls and not into the
     arithmetic. So the sums that networks, quadratics and Gaussian processes are have here all that is constant worked
     out beforehand, with the change of coordinates put into the weights where that saves a product (see
-    `understudy.surrogates.fast_expansion`); outputs are likewise (`understudy.surrogates.fast_outputs`). For other
-    surrogates, and any that have methods of their own, they are the answers of ``potential`` and
-    ``potential_and_gradient``.
+    `understudy.surrogates.fast_expansion`); outputs are likewise (`understudy.surrogates.fast_outputs`). A
+    surrogate may bring its own as a method ``fast``. For others, and any that have methods of their own, they are the
+    answers of ``potential`` and ``potential_and_gradient``.
 
     Examples
     --------
@@ -40,7 +40,9 @@ def fast(surrogate: Fitted) -> Fast:
     True
     """
     functions = None
-    if isinstance(surrogate, FittedExpansion) and _asks_its_expansion(type(surrogate)):
+    if callable(own := getattr(surrogate, "fast", None)):
+        functions = own()
+    elif isinstance(surrogate, FittedExpansion) and _asks_its_expansion(type(surrogate)):
         functions = fast_expansion(surrogate.expansion)
     elif type(surrogate) is FittedOutputs:
         functions = fast_outputs(surrogate)

@@ -9,10 +9,9 @@ import numpy as np
 
 from understudy.dynamics import DenseMetric, PhasePoint
 from understudy.kernels import SharedStream, SurrogateTransition
-from understudy.kernels.guides import SurrogateGuide
 from understudy.kernels.transition import inner_walk
 from understudy.surrogates import Whitening
-from understudy.surrogates.fast import fast
+from understudy.surrogates.fast import Fast, fast
 from understudy.targets import Evaluator
 from understudy.warmup.mass import fisher_metric
 
@@ -50,6 +49,14 @@ class Tempered:
         potential, gradient = self.surrogate.potential_and_gradient(position)
         return self.exponent * potential, self.exponent * gradient
 
+    def fast(self) -> Fast:
+        """Return both as bare functions."""
+        potential, gradient = fast(self.surrogate)  # type: ignore[arg-type]
+        exponent = self.exponent
+        return Fast(
+            lambda position: exponent * potential(position), lambda position: exponent * gradient(position)
+        )
+
 
 def transition(
     surrogate: Energy, frame: Whitening, step_size: float, length: float, inner_steps: int
@@ -68,8 +75,7 @@ def walk(
     kernel: SurrogateTransition, position: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, float]:
     """Return where the inner steps of a kernel lead, and their mean acceptance."""
-    assert kernel.surrogate is not None
-    guide = SurrogateGuide(kernel.surrogate, fast(kernel.surrogate), _no_evaluator())
+    guide = kernel.guide(_no_evaluator())
     with np.errstate(all="ignore"):
         height, slope = guide.height(position), guide.slope(position)
     start = PhasePoint(position, np.zeros_like(position), height, slope, np.isfinite(height))
