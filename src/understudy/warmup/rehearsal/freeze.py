@@ -18,7 +18,7 @@ from understudy.warmup.rehearsal.walk import Energy, find_step, settle, transiti
 
 LENGTHS = (1.6, 1.9, 2.2, 2.5)
 INNER_STEPS = (1, 2, 3, 4, 5, 6, 8, 11, 15)
-N_CHAINS, N_SETTLE = 256, 12
+N_CHAINS, N_SETTLE = 128, 12
 WORTH = 1.01
 #: Of inner steps: those that are not accepted undo what the others gain.
 ACCEPTANCE = 0.95
@@ -48,7 +48,7 @@ def _chain(
 ) -> np.ndarray:
     """Return successive positions of many chains in the frame, ``(steps, chains, dim)``."""
     chain = [position]
-    for _ in range(INNER_STEPS[-1] + 4):
+    for _ in range(INNER_STEPS[-1] + 3):
         chain.append(walk(kernel, chain[-1], rng)[0])
     return np.stack([frame.to_white(each) for each in chain])
 

@@ -18,7 +18,7 @@ from understudy.warmup.mass import fisher_metric
 #: Acceptance that inner steps are made small enough for.
 INNER_ACCEPTANCE = 0.85
 #: Chains and steps that the coordinates are learnt from.
-N_CHAINS, N_SETTLE, N_STEPS = 128, 8, 12
+N_CHAINS, N_SETTLE, N_STEPS = 64, 8, 12
 
 
 class Energy(Protocol):
