@@ -139,7 +139,8 @@ def first_walkers(position: np.ndarray, potential: np.ndarray, rng: np.random.Ge
     """Return cold walkers where the chains are, the lowest ones if they are many, and warm ones among them."""
     dim = position.shape[1]
     cold = np.sort(np.argsort(potential)[:MOST_COLD])
-    cold = np.where(np.isfinite(potential[cold]), cold, np.argmin(potential))  # nobody stays where there is no mass
+    # Nobody begins where there is no mass.
+    cold = np.where(np.isfinite(potential[cold]), cold, np.argmin(potential))
     warm = rng.choice(cold, N_WARM)
     rows = np.concatenate([cold, warm])
     exponent = np.ones(len(rows))
