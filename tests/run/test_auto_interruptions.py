@@ -140,7 +140,7 @@ class TestReject:
 
             def log_density(x):
                 value = model.value(x)
-                return beyond() if x[0] > 2.0 else value
+                return beyond() if x[0] > 1.0 else value
 
             return us.Target(log_density, model.score if gradient else None, dim=3), model
 
@@ -149,7 +149,7 @@ class TestReject:
         expected = us.sample(bounded, **SHAPE)
         run = us.sample(failing, on_failure="reject", retries=0, **SHAPE)
         np.testing.assert_array_equal(run.draws, expected.draws)
-        assert (run.draws[:, :, 0] <= 2.0).all()
+        assert (run.draws[:, :, 0] <= 1.0).all()
         assert run.cost.n_exact == expected.cost.n_exact == model.calls
         assert run.cost.n_failures > 0 and expected.cost.n_failures == 0
         assert any(f"{run.cost.n_failures}" in warning for warning in run.summary().warnings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from understudy.dynamics import (
     EuclideanMetric,
@@ -35,6 +36,13 @@ class Guided(Lengths):
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "_fast", fast(_require_fitted(type(self).__name__, self.surrogate)))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_fast"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        object.__setattr__(self, "_fast", fast(self.surrogate))  # type: ignore[arg-type]
 
     def guide(self, evaluator: Evaluator) -> SurrogateGuide:
         """Return what leads its trajectories."""

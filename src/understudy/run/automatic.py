@@ -48,11 +48,8 @@ def prepare(
         note = phase if not np.isfinite(sd) else f"{phase}, sd(D) {sd:.2f}"
         progress.reach(evaluator.counts.n_exact, evaluator.counts.n_exact, accepted, note)
 
-    too_few = BudgetError(
-        f"{plan.most} evaluations of warm-up are too few to find the posterior of {plan.dim} parameters; allow "
-        f"about {_needed(evaluator.target, streams.n_chains)} (tune=), or one and a half times as many in all "
-        "(max_evaluations=)"
-    )
+    is_limited = limit is not None or plan.is_capped
+    too_few = _too_few(plan, _needed(evaluator.target, streams.n_chains), is_limited)
     try:
         outcome = rehearse(diary, streams, init, plan, method.surrogate, tell)
     except BudgetError as error:
@@ -60,10 +57,10 @@ def prepare(
     evaluator.limit = limit
     trust = judge(outcome)
     if not evaluator.target.has_gradient:
-        if not np.isfinite(outcome.sd) and (limit is not None or plan.is_capped):
+        if not np.isfinite(outcome.sd) and is_limited:
             raise too_few
         require_use(outcome, trust)
-    kernel = _kernel(outcome, trust, limited=limit is not None or plan.is_capped)
+    kernel = _kernel(outcome, trust, limited=is_limited)
     return Prepared(kernel, outcome.state, _report(outcome, trust, kernel), outcome.training)
 
 
@@ -80,6 +77,19 @@ def plan_for(target: AnyTarget, n_draws: int, tune: int | None, budget: int | No
     if budget is not None:
         most = min(most, 2 * budget // 3)
     return Plan(dim, n_draws, most, budget, is_capped=tune is not None)
+
+
+def _too_few(plan: Plan, needed: int, is_limited: bool) -> BudgetError:
+    """Return the error of a warm-up that has found nothing to train on: the limit was too low, or it is not that."""
+    if is_limited and plan.most < needed:
+        return BudgetError(
+            f"{plan.most} evaluations of warm-up are too few to find the posterior of {plan.dim} parameters; allow "
+            f"about {needed} (tune=), or one and a half times as many in all (max_evaluations=)"
+        )
+    return BudgetError(
+        f"the posterior of {plan.dim} parameters was not found in {plan.most} evaluations of warm-up; start nearer "
+        "(init=), give bounds= or a gradient, rescale the parameters, or allow more (tune=)"
+    )
 
 
 def _needed(target: AnyTarget, n_chains: int) -> int:

@@ -19,7 +19,7 @@ from math import comb
 
 import numpy as np
 
-from understudy.checks import require_callable, require_dim
+from understudy.checks import require_callable, require_dim, require_real
 from understudy.errors import InputError
 from understudy.targets import AnyTarget, Target
 from understudy.testing import variables
@@ -62,6 +62,13 @@ class ExactTarget:
                 f"target must be a Target or a ForwardTarget, got {type(self.target).__name__}; "
                 "wrap a function as Target(log_density, dim=...)"
             )
+        if not isinstance(self.expected, Mapping):
+            raise InputError(
+                f"expected must be a dict of names and numbers, got {type(self.expected).__name__}"
+            )
+        for name, value in self.expected.items():
+            if require_real(value, f"expected[{name!r}]").ndim:
+                raise InputError(f"expected[{name!r}] must be one number, the exact mean of that statistic")
 
     def __repr__(self) -> str:
         return f"ExactTarget({self.name}, dim={self.target.dim})"

@@ -25,8 +25,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
+from understudy.checks import require_whole
 from understudy.errors import InputError
 from understudy.kernels.correction import metropolis, surrogate_transition
+from understudy.testing.finite_inputs import mass_of, require_potential, require_stochastic
 
 #: Takes energies, those of proposals, and uniform numbers; returns who is accepted, and with what probability.
 Rule = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -86,8 +88,8 @@ def check_balance(matrix: ArrayLike, potential: ArrayLike, tolerance: float = 1e
     >>> found.invariance < 1e-15, found.passed
     (True, False)
     """
-    matrix = _require_stochastic(matrix, "matrix", tolerance)
-    mass = _mass(potential, len(matrix))
+    matrix = require_stochastic(matrix, "matrix", tolerance)
+    mass = mass_of(potential, len(matrix))
     flow = mass[:, None] * matrix
     return Balance(
         float(np.abs(flow.sum(axis=0) - mass).max()), float(np.abs(flow - flow.T).max()), float(tolerance)
@@ -140,7 +142,7 @@ def metropolis_matrix(potential: ArrayLike, proposal: ArrayLike, rule: Rule = me
     Parameters
     ----------
     potential : array_like of shape (n,)
-        What the rule is given; a potential that is not finite is a state without mass.
+        What the rule is given; infinite where there is no mass.
     proposal : array_like of shape (n, n)
         Probabilities of proposals; symmetric, if the result is to be balanced.
     rule : callable
@@ -153,9 +155,8 @@ def metropolis_matrix(potential: ArrayLike, proposal: ArrayLike, rule: Rule = me
     >>> print(check_balance(metropolis_matrix(potential, neighbours), potential))
     balanced: ...
     """
-    given = np.asarray(potential, dtype=float)
-    chance = chance_of_acceptance(rule, given[:, None], given[None, :])
-    return _with_refusals(_require_stochastic(proposal, "proposal") * chance)
+    proposal = require_stochastic(proposal, "proposal")
+    return _accepted(require_potential(potential, len(proposal)), proposal, rule)
 
 
 def surrogate_transition_matrix(
@@ -175,7 +176,7 @@ def surrogate_transition_matrix(
     Parameters
     ----------
     potential, surrogate : array_like of shape (n,)
-        Exact potentials, and those of the stand-in.
+        Exact potentials, infinite where there is no mass, and those of the stand-in, which may be anything.
     proposal : array_like of shape (n, n)
         Of the inner chain; symmetric.
     inner_steps : int
@@ -193,9 +194,16 @@ def surrogate_transition_matrix(
     >>> check_balance(matrix, potential).passed, check_balance(matrix, surrogate).passed
     (True, False)
     """
-    inner = np.linalg.matrix_power(metropolis_matrix(surrogate, proposal, inner_rule), inner_steps)
+    require_whole("inner_steps", inner_steps, 1)
+    proposal = require_stochastic(proposal, "proposal")
+    exact, stand_in = require_potential(potential, len(proposal)), np.asarray(surrogate, dtype=float)
+    if stand_in.shape != exact.shape:
+        raise InputError(
+            f"surrogate must hold one number for each of the {len(exact)} states, got shape {stand_in.shape}"
+        )
+    inner = np.linalg.matrix_power(_accepted(stand_in, proposal, inner_rule), inner_steps)
     with np.errstate(invalid="ignore"):
-        discrepancy = np.asarray(potential, dtype=float) - np.asarray(surrogate, dtype=float)
+        discrepancy = exact - stand_in
     return _with_refusals(inner * chance_of_acceptance(rule, discrepancy[:, None], discrepancy[None, :]))
 
 
@@ -241,6 +249,15 @@ def trajectory_matrix(
             f"{mass.shape} and {ends.shape}"
         )
     n, m = energies.shape
+    if not (mass >= 0).all() or not (np.abs(mass.sum(axis=1) - 1.0) <= 1e-12).all():
+        raise InputError(
+            "momentum_mass must hold probabilities that sum to 1 at each position; divide each row by its sum"
+        )
+    if ends.dtype.kind not in "iu" or not ((ends >= -1) & (ends < n * m)).all():
+        raise InputError(
+            f"end must hold whole numbers from 0 to {n * m - 1}, position * {m} + momentum, or -1 where the trajectory "
+            "is given up"
+        )
     there = np.where(ends >= 0, energies.ravel()[ends], np.nan)
     moved = np.zeros((n, n))
     start = np.broadcast_to(np.arange(n)[:, None], (n, m))
@@ -252,35 +269,13 @@ def trajectory_matrix(
     return _with_refusals(moved)
 
 
+def _accepted(potential: np.ndarray, proposal: np.ndarray, rule: Rule) -> np.ndarray:
+    return _with_refusals(proposal * chance_of_acceptance(rule, potential[:, None], potential[None, :]))
+
+
 def _with_refusals(moved: np.ndarray) -> np.ndarray:
     """Put what is not accepted on the diagonal."""
     matrix = moved.copy()
     np.fill_diagonal(matrix, 0.0)
     np.fill_diagonal(matrix, 1.0 - matrix.sum(axis=1))
-    return matrix
-
-
-def _mass(potential: ArrayLike, n: int) -> np.ndarray:
-    given = np.asarray(potential, dtype=float)
-    finite = np.isfinite(given)
-    if given.shape != (n,) or not finite.any():
-        raise InputError(
-            f"potential must hold one number for each of the {n} states, some of them finite, got shape {given.shape}"
-        )
-    mass = np.where(finite, np.exp(given[finite].min() - np.where(finite, given, np.inf)), 0.0)
-    return np.asarray(mass / mass.sum())
-
-
-def _require_stochastic(value: ArrayLike, name: str, tolerance: float = 1e-12) -> np.ndarray:
-    matrix = np.asarray(value, dtype=float)
-    square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
-    if (
-        not square
-        or not (matrix >= -tolerance).all()
-        or not (np.abs(matrix.sum(axis=1) - 1.0) <= tolerance).all()
-    ):
-        raise InputError(
-            f"{name} must be a square matrix whose rows are probabilities, got shape {matrix.shape}; "
-            "divide each row by its sum"
-        )
     return matrix

@@ -27,12 +27,21 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import ndtr, ndtri
 
-from understudy.checks import require_whole
+from understudy.checks import require_flag, require_whole
 from understudy.errors import InputError
 from understudy.kernels import Kernel, SharedStream
 from understudy.targets import AnyTarget, Evaluator
 from understudy.testing.exact_targets import Draw, ExactTarget
-from understudy.testing.starts import as_exact, looked_at, require_kernel, start
+from understudy.testing.starts import (
+    Watched,
+    as_exact,
+    looked_at,
+    looked_at_draws,
+    require_false_alarm,
+    require_kernel,
+    require_seed,
+    start,
+)
 from understudy.testing.statistics import Moments, Statistics, standardized
 
 RADEMACHER = 0.25 / ndtr(-np.sqrt(2.0))
@@ -57,6 +66,8 @@ class Invariance:
         Share of chains that a step has moved.
     n_lost : int
         Chains that ended where there is no density, or so far out that a statistic is not finite; there must be none.
+    may_stay : bool
+        Whether it may pass if no chain has moved.
     """
 
     change: Mapping[str, float]
@@ -67,6 +78,7 @@ class Invariance:
     steps: int
     acceptance: float
     n_lost: int = 0
+    may_stay: bool = False
 
     @property
     def largest(self) -> float:
@@ -82,17 +94,25 @@ class Invariance:
 
     @property
     def passed(self) -> bool:
-        """Whether the largest \\|z\\| is below the threshold."""
-        return self.largest < self.threshold
+        """Whether the largest \\|z\\| is below the threshold, and something was tested: a chain has moved."""
+        return self.largest < self.threshold and not self._untested
+
+    @property
+    def _untested(self) -> bool:
+        return self.largest < self.threshold and not self.acceptance and not self.may_stay
 
     def __repr__(self) -> str:
+        if self._untested:
+            return "Invariance(NOTHING WAS TESTED: no chain moved)"
         verdict = "passed" if self.passed else "FAILED"
         return f"Invariance({verdict}: largest |z| {self.largest:.2f} ({self.worst}), threshold {self.threshold:.2f})"
 
     def __str__(self) -> str:
+        heading = "invariant, as far as can be seen" if self.passed else "NOT INVARIANT"
+        if self._untested:
+            heading = "NOTHING WAS TESTED: no chain moved"
         lines = [
-            f"{'invariant, as far as can be seen' if self.passed else 'NOT INVARIANT'}: "
-            f"largest |z| {self.largest:.2f}, of {self.worst}; threshold {self.threshold:.2f} "
+            f"{heading}: largest |z| {self.largest:.2f}, of {self.worst}; threshold {self.threshold:.2f} "
             f"(false alarms: {self.false_alarm:.1g})",
             f"{self.n_chains} chains, {self.steps} step{'s' if self.steps > 1 else ''}, "
             f"{self.acceptance:.1%} of them moved" + ("" if self.acceptance else ": nothing was tested"),
@@ -115,15 +135,17 @@ def check_invariance(
     n_chains: int = 100_000,
     steps: int = 1,
     statistics: Statistics | None = None,
-    random_seed: int = 0,
+    random_seed: int | None = 0,
     false_alarm: float = 1e-5,
+    may_stay: bool = False,
 ) -> Invariance:
     """Step a kernel from exact draws of a target, and see whether they still are draws of it.
 
     Parameters
     ----------
     kernel : Kernel
-        Anything with a method ``step(streams, state, evaluator)`` that returns a state and an info.
+        Anything with a method ``step(streams, state, evaluator)`` that returns a state and an info, which may be
+        None.
     target : ExactTarget, Target or ForwardTarget
         What it should leave invariant. Vectorised targets are very much faster.
     draw : callable, optional
@@ -137,10 +159,12 @@ def check_invariance(
         Takes unconstrained positions ``(n, dim)`` and their exact potentials ``(n,)`` and returns a dict of columns
         ``(n,)``. By default q, q^2, q^4, an indicator and the cross products of the coordinates, and the potential;
         the coordinates are centred and scaled first unless the target knows exact values.
-    random_seed : int
-        The verdict depends on nothing else.
+    random_seed : int, optional
+        The verdict depends on nothing else; None makes a fresh one.
     false_alarm : float
         Probability with which a sound reversible kernel fails.
+    may_stay : bool
+        Whether a kernel that moves no chain at all may pass. Nothing is tested then, so by default it does not.
 
     Returns
     -------
@@ -170,22 +194,21 @@ def check_invariance(
     require_kernel(kernel)
     require_whole("n_chains", n_chains, 100)
     require_whole("steps", steps, 1)
-    if not 0 < false_alarm < 1:
-        raise InputError(f"false_alarm must be a number between 0 and 1, got {false_alarm!r}")
+    may_stay = require_flag("may_stay", may_stay)
+    false_alarm = require_false_alarm(false_alarm)
     exact = as_exact(target, draw)
-    rng = np.random.default_rng(random_seed)
+    rng = np.random.default_rng(require_seed(random_seed))
     if statistics is None:
         statistics = Moments() if exact.expected else standardized(exact.positions(rng, N_PILOT))
     evaluator = Evaluator(exact.target)
     state = begun = start(exact, evaluator, rng, n_chains)
-    streams, moved = SharedStream(rng, n_chains), 0.0
+    old = looked_at_draws(statistics, begun.position, Evaluator(exact.target))
+    _require_known(exact, old)
+    streams, watched = SharedStream(rng, n_chains), Watched(kernel)
     for _ in range(steps):
-        before = state.position
-        state, _ = kernel.step(streams, state, evaluator)
-        moved += float((state.position != before).any(axis=1).mean()) / steps
-    old, _ = looked_at(statistics, begun.position, Evaluator(exact.target))
+        state, _ = watched.step(streams, state, evaluator)
     new, lost = looked_at(statistics, state.position, Evaluator(exact.target))
-    kept = ~lost & np.all(np.isfinite([*old.values(), *new.values()]), axis=0)
+    kept = ~lost
     known = [name for name in new if name in exact.expected]
     threshold = float(-ndtri(false_alarm / (2.0 * RADEMACHER * (len(new) + len(known)))))
     scores = {name: _z_exact(new[name][kept], exact.expected[name], threshold) for name in known}
@@ -196,9 +219,20 @@ def check_invariance(
         false_alarm=false_alarm,
         n_chains=n_chains,
         steps=steps,
-        acceptance=moved,
-        n_lost=int(n_chains - kept.sum()),
+        acceptance=watched.moved,
+        n_lost=int(lost.sum()),
+        may_stay=may_stay,
     )
+
+
+def _require_known(exact: ExactTarget, found: Mapping[str, np.ndarray]) -> None:
+    """Raise if an exact value is of no statistic: neither of those looked at nor of the default ones."""
+    default = Moments()(np.zeros((1, exact.target.dim)), np.zeros(1))
+    unknown = [name for name in exact.expected if name not in found and name not in default]
+    if unknown:
+        raise InputError(
+            f"expected has exact values of {unknown}, but there is no such statistic; the statistics are {list(found)}"
+        )
 
 
 def _z_change(change: np.ndarray) -> float:

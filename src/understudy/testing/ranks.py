@@ -13,15 +13,26 @@ A kernel that leaves :math:`\pi` invariant without being reversible may fail thi
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from scipy.stats import chisquare
 
 from understudy.checks import require_whole
-from understudy.kernels import Kernel, SharedStream
+from understudy.errors import InputError
+from understudy.kernels import Kernel, Mixture, SharedStream
 from understudy.targets import AnyTarget, Evaluator
 from understudy.testing.exact_targets import Draw, ExactTarget
 from understudy.testing.sequential import SequentialTest, sequential_test, shapes
-from understudy.testing.starts import as_exact, looked_at, require_kernel, start
+from understudy.testing.starts import (
+    Watched,
+    as_exact,
+    looked_at,
+    looked_at_draws,
+    require_kernel,
+    require_seed,
+    start,
+)
 from understudy.testing.statistics import Statistics
 
 
@@ -33,17 +44,19 @@ def check_ranks(
     n_chains: int = 4000,
     length: int = 8,
     statistics: Statistics | None = None,
-    random_seed: int = 0,
+    random_seed: int | None = 0,
     false_alarm: float = 1e-5,
 ) -> SequentialTest:
     """Run a reversible kernel both ways from exact draws, and see whether these can be told from where they led.
+
+    A kernel that does not move at all passes, since all ranks are ties; what is printed says that nothing was tested.
 
     Parameters
     ----------
     kernel : Kernel
         Anything with a method ``step(streams, state, evaluator)`` that returns a state and an info, and that should be
-        reversible. Its chains must move independently of each other: test the parts of a `Mixture`, in which one lot
-        serves all chains, and not the whole.
+        reversible. Its chains must move independently of each other: a `Mixture`, in which one lot serves all chains,
+        is refused.
     target, draw
         As for `check_invariance`.
     n_chains : int
@@ -80,16 +93,23 @@ def check_ranks(
     False
     """
     require_kernel(kernel)
+    if isinstance(kernel, Mixture):
+        raise InputError(
+            "check_ranks cannot judge a Mixture: one lot serves all its chains, so their ranks are not independent; "
+            "check its parts, or use check_invariance or check_two_samples"
+        )
+    random_seed, watched = require_seed(random_seed), Watched(kernel)
     length = require_whole("length", length, 2)
     require_whole("n_chains", n_chains, 10 * length)
     exact = as_exact(target, draw)
     look = shapes(exact, random_seed) if statistics is None else statistics
 
     def p_values(n: int, rng: np.random.Generator) -> dict[str, float]:
-        ranks = exact_ranks(kernel, exact, n, rng, length=length, statistics=look)
+        ranks = exact_ranks(watched, exact, n, rng, length=length, statistics=look)
         return {name: _uniform(rank, length) for name, rank in ranks.items()}
 
-    return sequential_test(p_values, n_chains, random_seed=random_seed, false_alarm=false_alarm)
+    verdict = sequential_test(p_values, n_chains, random_seed=random_seed, false_alarm=false_alarm)
+    return replace(verdict, moved=watched.moved)
 
 
 def exact_ranks(
@@ -118,7 +138,8 @@ def exact_ranks(
     Returns
     -------
     dict of str to ndarray of int, shape (n_chains,)
-        Ranks of each statistic; all -1 if any chain was lost, that is, went where there is no density.
+        Ranks of each statistic; all -1 if any chain was lost, that is, went where there is no density
+        or a statistic is not finite.
 
     Examples
     --------
@@ -133,14 +154,14 @@ def exact_ranks(
     """
     evaluator = Evaluator(exact.target)
     middle = start(exact, evaluator, rng, n_chains)
-    known, _ = looked_at(statistics, middle.position, evaluator)
+    known, watched = looked_at_draws(statistics, middle.position, evaluator), Watched(kernel)
     less, same = ({name: np.zeros(n_chains, dtype=int) for name in known} for _ in range(2))
     n_before = rng.integers(length, size=n_chains)
     streams = SharedStream(rng, n_chains)
     for wanted in (n_before, length - 1 - n_before):
         state = middle
         for step in range(1, length):
-            state, _ = kernel.step(streams, state, evaluator)
+            state, _ = watched.step(streams, state, evaluator)
             found, lost = looked_at(statistics, state.position, evaluator)
             if lost.any():
                 return {name: np.full(n_chains, -1) for name in known}

@@ -22,7 +22,7 @@ Axel Gandy and James Scott, Unit testing for MCMC and other Monte Carlo methods,
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil
 
 import numpy as np
@@ -33,7 +33,16 @@ from understudy.errors import InputError
 from understudy.kernels import Kernel, SharedStream
 from understudy.targets import AnyTarget, Evaluator
 from understudy.testing.exact_targets import Draw, ExactTarget
-from understudy.testing.starts import as_exact, looked_at, require_kernel, start
+from understudy.testing.starts import (
+    Watched,
+    as_exact,
+    looked_at,
+    looked_at_draws,
+    require_false_alarm,
+    require_kernel,
+    require_seed,
+    start,
+)
 from understudy.testing.statistics import Statistics, standardized
 
 N_PILOT = 1000
@@ -81,10 +90,13 @@ class SequentialTest:
         As many as were needed.
     false_alarm : float
         Probability with which a sound subject fails.
+    moved : float, optional
+        Of a kernel, the share of chains that a step has moved; at zero nothing was tested, though it passes.
     """
 
     stages: tuple[Stage, ...]
     false_alarm: float
+    moved: float | None = None
 
     @property
     def passed(self) -> bool:
@@ -95,11 +107,17 @@ class SequentialTest:
         last = self.stages[-1]
         return (
             f"SequentialTest({'passed' if self.passed else 'FAILED'}: adjusted p-value {last.adjusted:.2g} "
-            f"({last.worst}) at stage {len(self.stages)}, fails below {last.fails_below:.2g})"
+            f"({last.worst}) at stage {len(self.stages)}, fails below {last.fails_below:.2g}{self._untested})"
         )
 
+    @property
+    def _untested(self) -> str:
+        return "; no chain moved: NOTHING WAS TESTED" if self.moved == 0 else ""
+
     def __str__(self) -> str:
-        lines = [f"{'passed' if self.passed else 'FAILED'} (false alarms: {self.false_alarm:.1g})"]
+        lines = [
+            f"{'passed' if self.passed else 'FAILED'} (false alarms: {self.false_alarm:.1g}){self._untested}"
+        ]
         for i, stage in enumerate(self.stages, 1):
             lines.append(
                 f"  stage {i}: {stage.n} draws, adjusted p-value {stage.adjusted:.2g} ({stage.worst}); "
@@ -112,7 +130,7 @@ def sequential_test(
     p_values: PValues,
     n: int,
     *,
-    random_seed: int = 0,
+    random_seed: int | None = 0,
     false_alarm: float = 1e-5,
     max_stages: int = 7,
     growth: float = 2.0,
@@ -125,8 +143,8 @@ def sequential_test(
         Takes a number of draws and a generator, makes that many *fresh* draws and returns a dict of p-values.
     n : int
         Number of draws at the first stage.
-    random_seed : int
-        The verdict depends on nothing else.
+    random_seed : int, optional
+        The verdict depends on nothing else; None makes a fresh one.
     false_alarm : float
         Probability with which a sound subject fails, whatever `growth`.
     max_stages : int
@@ -151,12 +169,11 @@ def sequential_test(
     """
     require_callable("p_values", p_values)
     require_whole("max_stages", max_stages, 1)
-    if not 0 < false_alarm < 1:
-        raise InputError(f"false_alarm must be a number between 0 and 1, got {false_alarm!r}")
+    false_alarm = require_false_alarm(false_alarm)
     if not 1 <= growth < np.inf:
         raise InputError(f"growth must be a number of at least 1, got {growth!r}")
     n = require_whole("n", n, 1)
-    rng = np.random.default_rng(random_seed)
+    rng = np.random.default_rng(require_seed(random_seed))
     level = false_alarm / max_stages
     doubt = level ** (1.0 / max_stages)
     stages: list[Stage] = []
@@ -177,13 +194,13 @@ def check_two_samples(
     n_chains: int = 10_000,
     steps: int = 1,
     statistics: Statistics | None = None,
-    random_seed: int = 0,
+    random_seed: int | None = 0,
     false_alarm: float = 1e-5,
 ) -> SequentialTest:
     """Compare exact draws with others that a kernel has moved, by Kolmogorov-Smirnov tests.
 
     Where `check_invariance` compares means, this compares whole distributions; and the two samples have nothing in
-    common, so a kernel that does not move at all passes.
+    common, so a kernel that does not move at all passes; what is printed says then that nothing was tested.
 
     Parameters
     ----------
@@ -218,6 +235,7 @@ def check_two_samples(
     require_whole("n_chains", n_chains, 100)
     require_whole("steps", steps, 1)
     exact = as_exact(target, draw)
+    random_seed, watched = require_seed(random_seed), Watched(kernel)
     look = shapes(exact, random_seed) if statistics is None else statistics
     evaluator = Evaluator(exact.target)
 
@@ -225,14 +243,15 @@ def check_two_samples(
         still, state = (start(exact, evaluator, rng, n) for _ in range(2))
         streams = SharedStream(rng, n)
         for _ in range(steps):
-            state, _ = kernel.step(streams, state, evaluator)
-        old, _ = looked_at(look, still.position, evaluator)
+            state, _ = watched.step(streams, state, evaluator)
+        old = looked_at_draws(look, still.position, evaluator)
         new, lost = looked_at(look, state.position, evaluator)
         if lost.any():
             return dict.fromkeys(new, 0.0)
         return {name: float(ks_2samp(old[name], new[name], method="asymp").pvalue) for name in old}
 
-    return sequential_test(p_values, n_chains, random_seed=random_seed, false_alarm=false_alarm)
+    verdict = sequential_test(p_values, n_chains, random_seed=random_seed, false_alarm=false_alarm)
+    return replace(verdict, moved=watched.moved)
 
 
 def shapes(exact: ExactTarget, random_seed: int) -> Statistics:

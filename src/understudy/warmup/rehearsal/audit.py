@@ -10,7 +10,7 @@ import numpy as np
 
 from understudy.dynamics import DenseMetric
 from understudy.kernels import HMC, SharedStream
-from understudy.warmup.rehearsal.diary import Trial
+from understudy.warmup.rehearsal.diary import Trial, middle
 from understudy.warmup.rehearsal.explore import Explorer
 from understudy.warmup.rehearsal.walk import find_step
 
@@ -42,9 +42,7 @@ def audit(explorer: Explorer) -> float:
     diary.trials.append(Trial("audit", known, potential[seen], foretold))
     if not seen.any() or not len(found):
         return 1.0
-    return float(
-        diary.is_surprise(potential[seen], foretold[candidates.playing], float(np.median(found))).mean()
-    )
+    return float(diary.is_surprise(potential[seen], foretold[candidates.playing], middle(found)).mean())
 
 
 def exact_kernel(explorer: Explorer, step_size: float) -> HMC:

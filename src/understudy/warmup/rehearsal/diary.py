@@ -149,7 +149,7 @@ class Diary:
             return 1.0
         potential = np.concatenate([each.potential for each in trials])[-last:]
         foretold = np.concatenate([each.foretold[candidate] for each in trials])[-last:]
-        return float(self.is_surprise(potential, foretold, float(np.median(usual))).mean())
+        return float(self.is_surprise(potential, foretold, middle(usual)).mean())
 
     def is_surprise(self, potential: np.ndarray, foretold: np.ndarray, usual: float) -> np.ndarray:
         """Return which exact potentials are surprises, with the `usual` discrepancy."""
@@ -168,8 +168,14 @@ def spread(discrepancy: np.ndarray) -> float:
     """Return the root mean square of discrepancies about their median, each clipped; infinite if there are few."""
     if len(discrepancy) < MIN_TRIALS // 2:
         return np.inf
-    about = np.clip(discrepancy - np.median(discrepancy), -CLIP, CLIP)
+    about = np.clip(discrepancy - middle(discrepancy), -CLIP, CLIP)
     return float(np.sqrt(np.mean(about**2)))
+
+
+def middle(discrepancy: np.ndarray) -> float:
+    """Return the median of those that are finite: where there is no mass the discrepancy is infinite."""
+    finite = discrepancy[np.isfinite(discrepancy)]
+    return float(np.median(finite)) if len(finite) else 0.0
 
 
 def _gradient(evaluation: Evaluation) -> np.ndarray:

@@ -42,27 +42,6 @@ Slope = Callable[[Diary, np.ndarray, State | None], tuple[float, np.ndarray]]
 Pairs = tuple[np.ndarray, np.ndarray]
 
 
-class Reach:
-    """How far a descent may jump in one go: twice as far as last time, so that no solver is asked for the absurd."""
-
-    def __init__(self, position: np.ndarray) -> None:
-        self._position, self._radius = position, FIRST_REACH
-
-    def allows(self, white: np.ndarray) -> bool:
-        """Whether a position is within reach."""
-        return bool(np.linalg.norm(white - self._position) <= self._radius)
-
-    def move(self, white: np.ndarray) -> None:
-        """Reach on from here."""
-        self._radius = max(FIRST_REACH, 2.0 * float(np.linalg.norm(white - self._position)))
-        self._position = np.array(white)
-
-    def penalty(self, white: np.ndarray, low: float) -> tuple[float, np.ndarray]:
-        """Return a potential and gradient that send a line search back, at no cost."""
-        way = (white - self._position) / self._radius
-        return low + 1e6 * float(way @ way), 2e6 * way / self._radius
-
-
 @dataclass(frozen=True, eq=False)
 class Start:
     """Where the chains are, and the frame."""
@@ -134,45 +113,53 @@ def _descend(
     enough: float = -np.inf,
     most_calls: int = 10 * MOST_ITERATIONS,
 ) -> tuple[np.ndarray, float, Pairs]:
-    """Return the lowest position found, its potential, and the pairs of L-BFGS in the caller's coordinates."""
+    """Return the lowest position found, its potential, and the pairs of L-BFGS in the caller's coordinates.
+
+    It goes from box to box, each twice as wide as the last, so that no solver is asked for what is absurdly far away.
+    """
     from scipy.optimize import minimize  # slow to import
 
     best: list[float] = []
-    first = frame.to_white(start.position)[0]
-    reach = Reach(first)
-    low: tuple[float, np.ndarray] = np.inf, start.position[0]
-    known: State | None = start  # for the first call, which is of the start
+    low, known, n_calls, done = start, True, 0, False
 
     def height(white: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal low, known
-        if not reach.allows(white):
-            return reach.penalty(white, low[0])
-        here = frame.from_white(white[None])[0] if known is None else known.position[0]
-        potential, gradient = slope(diary, here, known)
-        known = None
-        if potential < low[0]:
-            low = potential, here
+        nonlocal low, known, n_calls
+        here = low.position[0] if known else frame.from_white(white[None])[0]
+        potential, gradient = slope(diary, here, low if known else None)
+        n_calls += 1
+        if known or potential < low.potential[0]:
+            low = State(here[None], np.array([potential]), gradient[None])
+        known = False
         if not np.isfinite(potential):
             return 1e100, np.zeros_like(white)
         return potential, frame.gradient_to_white(gradient[None])[0]
 
     def check(intermediate_result: OptimizeResult) -> None:
+        nonlocal done
         best.append(float(intermediate_result.fun))
-        reach.move(intermediate_result.x)
         stalled = len(best) > PATIENCE and best[-1 - PATIENCE] - best[-1] < GAIN
-        if stalled or best[-1] < enough:
+        done = stalled or best[-1] < enough
+        if done:
             raise StopIteration
 
-    found = minimize(
-        height,
-        first,
-        jac=True,
-        method="L-BFGS-B",
-        callback=check,
-        options={"maxiter": MOST_ITERATIONS, "maxcor": 30, "maxfun": most_calls},
-    )
-    inverse: Any = found.hess_inv
-    return low[1], low[0], (inverse.sk @ frame.factor.T, inverse.yk @ frame.inverse)
+    radius, steps, changes = FIRST_REACH, [np.empty((0, len(frame.mean)))], [np.empty((0, len(frame.mean)))]
+    while not done and n_calls < most_calls:
+        first = frame.to_white(low.position)[0]
+        found = minimize(
+            height,
+            first,
+            jac=True,
+            method="L-BFGS-B",
+            callback=check,
+            bounds=list(zip(first - radius, first + radius, strict=True)),
+            options={"maxiter": MOST_ITERATIONS, "maxcor": 30, "maxfun": most_calls - n_calls},
+        )
+        inverse: Any = found.hess_inv
+        steps.append(inverse.sk @ frame.factor.T)
+        changes.append(inverse.yk @ frame.inverse)
+        done = done or np.abs(found.x - first).max() < 0.99 * radius
+        radius, known = 2.0 * radius, True
+    return low.position[0], float(low.potential[0]), (np.concatenate(steps), np.concatenate(changes))
 
 
 def _frame_of_pairs(centre: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], dim: int) -> Whitening:

@@ -18,7 +18,7 @@ from understudy.surrogates import Surrogate, TrainingSet
 from understudy.warmup.rehearsal.audit import audit, exact_kernel
 from understudy.warmup.rehearsal.candidates import Candidates
 from understudy.warmup.rehearsal.design import determine_quadratic, find_by_outputs
-from understudy.warmup.rehearsal.diary import Diary
+from understudy.warmup.rehearsal.diary import Diary, middle
 from understudy.warmup.rehearsal.explore import Explorer, first_walkers
 from understudy.warmup.rehearsal.find import Start, find
 from understudy.warmup.rehearsal.freeze import freeze
@@ -154,7 +154,7 @@ def _outcome(explorer: Explorer, streams: Streams, history: list[tuple[int, floa
         state=diary.state(walkers.position[rows], walkers.potential[rows]),
         playing=candidates.playing,
         sd=candidates.sd,
-        usual=float(np.median(found)) if len(found := diary.discrepancies(candidates.playing)) else np.nan,
+        usual=middle(diary.discrepancies(candidates.playing)),
         surprises=diary.surprises(candidates.playing),
         training=diary.training(),
         history=np.array(history).reshape(-1, 2),

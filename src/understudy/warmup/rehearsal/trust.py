@@ -51,6 +51,6 @@ def require_use(outcome: Outcome, trust: Trust) -> None:
         return
     raise SurrogateError(
         f"the surrogate could not be trained well enough to draw with: {trust.reason}. There is no gradient to fall "
-        "back on; give one (Target(gradient=...)), emulate outputs instead of a scalar (ForwardTarget), start nearer "
-        "(init=), or allow more warm-up (tune=)"
+        "back on; give one (Target(gradient=...)), or bounds= for parameters that have them, emulate outputs instead "
+        "of a scalar (ForwardTarget), start nearer (init=), or allow more warm-up (tune=)"
     )
