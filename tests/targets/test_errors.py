@@ -17,6 +17,7 @@ EXPECTED = {
     errors.StartError: ValueError,
     errors.DataError: FileNotFoundError,
     errors.MissingExtraError: ImportError,
+    errors.BudgetError: RuntimeError,
     errors.EvaluationError: RuntimeError,
 }
 
