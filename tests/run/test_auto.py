@@ -9,6 +9,7 @@ import pytest
 from counting import Skewed, repeated
 
 import understudy as us
+from understudy.errors import SurrogateError
 from understudy.run import automatic
 from understudy.surrogates.fingerprint import fingerprint
 from understudy.warmup.rehearsal import Trust
@@ -224,14 +225,14 @@ class TestFrozen:
     def test_tampering_is_found(self, recipe, weights, limit, monkeypatch):
         tamper(monkeypatch, weights)
         draws = 20 if limit is None else 400
-        with pytest.raises(AssertionError, match="frozen surrogate changed") as caught:
+        with pytest.raises(SurrogateError, match="frozen surrogate changed") as caught:
             short(Skewed().target, method=us.Auto(recipe), draws=draws, max_evaluations=limit)
         assert caught.value.run.draws.shape[1] >= 20
 
     def test_a_mixtures_surrogate_is_watched_too(self, monkeypatch):
         monkeypatch.setattr(automatic, "judge", lambda outcome: Trust(0.3, "told so"))
         tamper(monkeypatch, lambda fitted: fitted.solution)
-        with pytest.raises(AssertionError, match="frozen surrogate changed"):
+        with pytest.raises(SurrogateError, match="frozen surrogate changed"):
             short(Skewed().target, method=QUICK, draws=20)
 
 

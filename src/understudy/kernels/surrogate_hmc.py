@@ -51,7 +51,22 @@ class Guided(Lengths):
 
 
 @dataclass(frozen=True, eq=False)
-class SurrogateHMC(Guided):
+class EuclideanGuided(Guided):
+    """The same, with momenta whose distribution does not depend on the position."""
+
+    metric: EuclideanMetric = field(default_factory=UnitMetric)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.metric, EuclideanMetric) or isinstance(self.metric, type):
+            raise InputError(
+                f"metric must be a metric object such as UnitMetric(), got {self.metric!r}; "
+                "a covariance goes in as DenseMetric(covariance)"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class SurrogateHMC(EuclideanGuided):
     r"""HMC along the trajectories of a trained stand-in (the exploitation phase of Algorithm 3).
 
     Invariant because: momenta are drawn from :math:`N(0, M)`, independent of the position; leapfrog preserves
@@ -85,16 +100,6 @@ class SurrogateHMC(Guided):
     >>> evaluator.counts.n_values, evaluator.counts.n_gradients
     (8, 0)
     """
-
-    metric: EuclideanMetric = field(default_factory=UnitMetric)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not isinstance(self.metric, EuclideanMetric) or isinstance(self.metric, type):
-            raise InputError(
-                f"metric must be a metric object such as UnitMetric(), got {self.metric!r}; "
-                "a covariance goes in as DenseMetric(covariance)"
-            )
 
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
         """Move every chain by one surrogate trajectory and one exact value."""

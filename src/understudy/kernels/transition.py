@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from understudy.checks import require_whole
-from understudy.dynamics import EuclideanMetric, PhasePoint, UnitMetric, glide, kinetic_energy
-from understudy.errors import InputError
+from understudy.dynamics import PhasePoint, glide, kinetic_energy
 from understudy.kernels.correction import metropolis, surrogate_transition
 from understudy.kernels.guides import SurrogateGuide
 from understudy.kernels.hmc import MAX_ENERGY_ERROR
 from understudy.kernels.state import Info, KnownForce, State
 from understudy.kernels.streams import AnyStreams
-from understudy.kernels.surrogate_hmc import Guided
+from understudy.kernels.surrogate_hmc import EuclideanGuided
 from understudy.targets import Evaluator
 
 
 @dataclass(frozen=True, eq=False)
-class SurrogateTransition(Guided):
+class SurrogateTransition(EuclideanGuided):
     r"""Several HMC steps on a trained stand-in, then one exact value that decides on where they led.
 
     Invariant because: each inner step is HMC on the frozen stand-in :math:`\tilde U`, with its own Metropolis step and
@@ -55,17 +54,11 @@ class SurrogateTransition(Guided):
     (True, 8)
     """
 
-    metric: EuclideanMetric = field(default_factory=UnitMetric)
     inner_steps: int = 3
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_whole("inner_steps", self.inner_steps, 1)
-        if not isinstance(self.metric, EuclideanMetric) or isinstance(self.metric, type):
-            raise InputError(
-                f"metric must be a metric object such as UnitMetric(), got {self.metric!r}; "
-                "a covariance goes in as DenseMetric(covariance)"
-            )
 
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
         """Move every chain by several inner steps and at most one exact value."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from understudy.errors import BudgetError
+from understudy.errors import BudgetError, SurrogateError
 from understudy.kernels import Kernel, Mixture, State, Streams, SurrogateTransition
 from understudy.results import SurrogateReport
 from understudy.run.progress import Progress
@@ -108,8 +108,9 @@ def check_unchanged(report: SurrogateReport | None, kernel: Kernel | None) -> No
         return
     now = fingerprint(_surrogate(kernel))
     if now != report.fingerprint:
-        raise AssertionError(
-            f"the frozen surrogate changed while draws were kept: {report.fingerprint}, {now}"
+        raise SurrogateError(
+            f"the frozen surrogate changed while draws were kept (hash {report.fingerprint} before, {now} after), so "
+            "they are not exact; let nothing write into it"
         )
 
 

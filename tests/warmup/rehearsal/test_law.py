@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy.warmup.rehearsal.law import acceptance, efficiency, learning_pays, share_for_draws
+from understudy.warmup.rehearsal.law import acceptance, efficiency, learning_pays, learning_pays_within
 from understudy.warmup.rehearsal.plan import Plan
 
 
@@ -41,7 +41,7 @@ def test_learning_pays_while_there_is_something_to_gain():
     assert learning_pays(np.inf, 100, 4000)
     assert learning_pays(1.0, 100, 4000) and not learning_pays(0.02, 100, 4000)
     assert not learning_pays(0.3, 300, 4000, rate=0.0)
-    assert share_for_draws(1000, 100, 1.0) and not share_for_draws(1000, 700, 1.0)
+    assert learning_pays_within(1000, 100, 1.0) and not learning_pays_within(1000, 700, 1.0)
 
 
 class TestPlan:

@@ -97,7 +97,7 @@ class Candidates:
     def train(self, frame: Whitening) -> None:
         """Train all candidates on all that is known."""
         training = self.diary.training()
-        self.fitted = {name: self._fit(name, each, training) for name, each in self._recipes(frame).items()}
+        self.fitted = {name: self._fit(each, training) for name, each in self._recipes(frame).items()}
         self.n_known = len(self.diary)
         if self.playing not in self.fitted:
             self.playing = next(iter(self.fitted))
@@ -137,7 +137,7 @@ class Candidates:
             found["outputs network"] = replace(emulator, n_hidden=N_HIDDEN)
         return found
 
-    def _fit(self, name: str, recipe: Surrogate, training: TrainingSet) -> Fitted:
+    def _fit(self, recipe: Surrogate, training: TrainingSet) -> Fitted:
         if not isinstance(recipe, GaussianProcess):
             return recipe.fit(training, self.rng)
         known = training.select()

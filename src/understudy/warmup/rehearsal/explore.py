@@ -103,7 +103,6 @@ class Explorer:
         if not moved.any():
             return
         potential = np.array(walkers.potential)
-        foretold = {}
         for rows, kind in ((moved & walkers.cold, "walk"), (moved & ~walkers.cold, "warm")):
             if rows.any():
                 foretold = self.candidates.foretell(ends[rows])

@@ -80,12 +80,12 @@ def learning_pays(sd: float, n: int, n_draws: int, rate: float = USUAL_RATE) -> 
     return bool(then > now)
 
 
-def share_for_draws(budget: int, n: int, sd: float, rate: float = USUAL_RATE) -> bool:
+def learning_pays_within(budget: int, n: int, sd: float, rate: float = USUAL_RATE) -> bool:
     """Whether it pays to go on learning when `budget` evaluations are all there is, `n` of them spent.
 
     Examples
     --------
-    >>> share_for_draws(500, 60, 0.6), share_for_draws(500, 250, 0.3)
+    >>> learning_pays_within(500, 60, 0.6), learning_pays_within(500, 250, 0.3)
     (True, False)
     """
     if not np.isfinite(sd):

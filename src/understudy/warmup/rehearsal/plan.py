@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from understudy.warmup.rehearsal.law import learning_pays, share_for_draws
+from understudy.warmup.rehearsal.law import learning_pays, learning_pays_within
 
 #: Share of the draws' cost that warm-up may always spend: it makes little difference, and buys safety.
 CHEAP_SHARE = 0.03
@@ -52,5 +52,5 @@ class Plan:
         if surprises > self.few_surprises:
             return False
         if self.budget is not None:
-            return not share_for_draws(self.budget, n, sd, rate)
+            return not learning_pays_within(self.budget, n, sd, rate)
         return not learning_pays(sd, n, self.n_draws, rate)
