@@ -10,6 +10,7 @@ from stand_ins import Fair
 
 from understudy import HMC, Evaluator, Streams, SurrogateHMC, Target, UnitMetric
 from understudy.targets.raw import Raw
+from understudy.targets.settling import Settling
 from understudy.testing import gumbel
 
 APART = Independence("HMC, chain by chain", HMC(0.9, 3, metric=UnitMetric()), gumbel())
@@ -52,11 +53,15 @@ BROKEN = Refusal("SurrogateHMC, model that fails for good", Unreliable(KERNEL, f
 
 def reject(patch):
     """Call a failure a density of zero."""
+    take = Settling.take
 
-    def give_up(self, row, tries, *, gradient, raw=None, error=None):
-        return Raw(np.array([-np.inf]), np.zeros_like(row) if gradient else None)
+    def give_up(self, answer):
+        good = take(self, answer)
+        for row in self.unsettled:
+            self.parts[row] = Raw(np.array([-np.inf]))
+        return good
 
-    patch.setattr(Evaluator, "_settle", give_up)
+    patch.setattr(Settling, "take", give_up)
 
 
 @mistake("failed evaluation counted as rejection where it depends on the position", FLAKY)

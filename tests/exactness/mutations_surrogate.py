@@ -10,10 +10,13 @@ from mutations_hmc import forget
 from stand_ins import Fair
 
 import understudy.kernels.guides
+import understudy.kernels.stages
 import understudy.kernels.transition
 from understudy import SurrogateHMC, SurrogateTransition
-from understudy.dynamics import glide
+from understudy.dynamics import glide, swing
+from understudy.dynamics.swing import turn
 from understudy.kernels.guides import SurrogateGuide
+from understudy.kernels.stages import Swinging
 from understudy.kernels.state import State
 from understudy.testing import gumbel
 
@@ -24,6 +27,8 @@ ONE = OneStep("SurrogateHMC", KERNEL, gumbel())
 THREE = OneStep("SurrogateHMC, three steps", KERNEL, gumbel(), steps=3)
 LONG = OneStep("SurrogateHMC, always three leapfrog steps", FIXED, gumbel())
 MANY = OneStep("SurrogateTransition", TRANSITION, gumbel())
+SWINGING = SurrogateTransition(0.9, (2, 2), surrogate=Fair(), inner_steps=2, centre=[0.5, 0.5])
+SWUNG = OneStep("SurrogateTransition, swinging", SWINGING, gumbel())
 MANY_TWICE = OneStep("SurrogateTransition, two steps", TRANSITION, gumbel(), steps=2)
 
 
@@ -111,6 +116,29 @@ def no_inner_decision(patch):
         return finite, finite.astype(float)
 
     patch.setattr(understudy.kernels.transition, "metropolis", always)
+
+
+@mistake("swing that does not read the same backwards", SWUNG)
+def lopsided(patch):
+    """A whole turn before each kick and none after it."""
+
+    def late(gradient, position, momentum, step_size, n_steps):
+        half = np.cos(0.5 * step_size)[:, None], np.sin(0.5 * step_size)[:, None]
+        q, p, complete = swing(gradient, *turn(position, momentum, *half), step_size, n_steps)
+        return *turn(q, p, half[0], -half[1]), complete
+
+    patch.setattr(understudy.kernels.stages, "swing", late)
+
+
+@mistake("momentum of a swing forgotten in its decision", SWUNG)
+def weightless(patch):
+    go = Swinging.go
+
+    def light(self, *arguments):
+        end, gained = go(self, *arguments)
+        return end, np.zeros_like(gained)
+
+    patch.setattr(Swinging, "go", light)
 
 
 @mistake("surrogate's potential remembered from before the last move", MANY_TWICE)

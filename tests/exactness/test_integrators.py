@@ -26,7 +26,7 @@ from understudy import (
     UnitMetric,
     sample,
 )
-from understudy.dynamics import PhasePoint, generalized_leapfrog, glide, leapfrog
+from understudy.dynamics import PhasePoint, generalized_leapfrog, glide, leapfrog, swing
 from understudy.problems.elliptic import elliptic_pde
 from understudy.problems.logistic_model import LogisticRegression
 from understudy.testing import gumbel
@@ -63,7 +63,11 @@ RIEMANNIAN = {
 
 
 def plain(integrator, metric, position, momentum, step_size, n_steps):
-    """Run one of the two explicit integrators."""
+    """Run one of the explicit integrators."""
+    if integrator is swing:  # in coordinates in which the metric is the identity
+        *end, complete = swing(lambda q: twisted_force(q)[1], position, momentum, step_size, n_steps)
+        assert complete.all()
+        return tuple(end)
     value, gradient = twisted_force(position)
     start = PhasePoint(position, momentum, value, gradient, np.ones(len(position), dtype=bool))
     if integrator is leapfrog:
@@ -98,6 +102,7 @@ def generalised(case, n, step_size):
 TABLE = {
     **{f"leapfrog, {name}": (leapfrog, make) for name, make in EUCLIDEAN.items()},
     **{f"glide, {name}": (glide, make) for name, make in EUCLIDEAN.items()},
+    "swing": (swing, UnitMetric),
     **{f"generalised leapfrog, {name}": (generalized_leapfrog, make) for name, make in RIEMANNIAN.items()},
 }
 

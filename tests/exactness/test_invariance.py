@@ -82,11 +82,23 @@ SETTINGS = {
     "transition, dense metric, by time": SurrogateTransition(
         0.7, trajectory_length=1.5, surrogate=Fair(), metric=DenseMetric(COVARIANCE)
     ),
+    "transition, swinging": SurrogateTransition(
+        0.9,
+        trajectory_length=1.8,
+        surrogate=Fair(),
+        metric=DenseMetric(COVARIANCE),
+        inner_steps=2,
+        centre=[0.3, 0.8],
+    ),
+    "transition, swinging far from the centre": SurrogateTransition(
+        0.7, 3, surrogate=Fair(), inner_steps=1, centre=[2.0, -1.0]
+    ),
 }
 PLAIN = {
     "HMC": HMC(0.7, 3, metric=UnitMetric()),
     "surrogate": SurrogateHMC(0.7, 3, surrogate=Fair()),
     "transition": SurrogateTransition(0.7, 2, surrogate=Fair(), inner_steps=2),
+    "swinging transition": SurrogateTransition(0.7, 2, surrogate=Fair(), inner_steps=2, centre=[0.5, 0.5]),
 }
 RIEMANNIAN = {
     "by time": RMHMC(1.2, trajectory_length=1.5, metric=CURVATURE),

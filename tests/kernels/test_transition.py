@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pytest
 from kernel_cases import SkewedSurrogate, skewed_target
 
-from understudy import Evaluator, State, Streams, SurrogateTransition
+from understudy import DenseMetric, Evaluator, State, Streams, SurrogateHMC, SurrogateTransition
 from understudy.errors import InputError
 
 
@@ -92,3 +94,126 @@ def test_the_discrepancy_is_exact_less_stand_in_at_the_proposal():
 def test_inner_steps_are_a_whole_number(steps):
     with pytest.raises(InputError, match="inner_steps"):
         SurrogateTransition(0.4, 3, surrogate=SkewedSurrogate(), inner_steps=steps)
+
+
+SWING = {
+    "surrogate": SkewedSurrogate(),
+    "centre": [0.4, 0.4],
+    "metric": DenseMetric([[1.5, 0.3], [0.3, 1.2]]),
+}
+
+
+def test_a_swing_about_the_centre_of_a_normal_is_never_rejected():
+    """Whatever the length of its steps, since it follows the normal exactly."""
+    covariance = np.array([[2.0, 0.7], [0.7, 1.0]])
+    precision, centre = np.linalg.inv(covariance), np.array([3.0, -1.0])
+
+    class Normal:
+        def potential(self, position):
+            return 0.5 * np.einsum("ni,ij,nj->n", position - centre, precision, position - centre)
+
+        def potential_and_gradient(self, position):
+            return self.potential(position), (position - centre) @ precision
+
+    evaluator, state = begin()
+    kernel = SurrogateTransition(
+        2.5, 3, surrogate=Normal(), metric=DenseMetric(covariance), inner_steps=2, centre=centre
+    )
+    streams = Streams(1, 4)
+    for _ in range(5):
+        state, info = kernel.step(streams, state, evaluator)
+        np.testing.assert_allclose(info.inner_acceptance, 1.0, rtol=1e-12)
+
+
+def test_a_swing_costs_one_gradient_a_step_and_one_potential_a_trajectory():
+    asked = []
+
+    class Counted(SkewedSurrogate):
+        def fast(self):
+            def potential(position):
+                asked.append("potential")
+                return self.potential(position)
+
+            def gradient(position):
+                asked.append("gradient")
+                return self.potential_and_gradient(position)[1]
+
+            return potential, gradient
+
+    evaluator, state = begin()
+    kernel = SurrogateTransition(0.3, (2, 2), **(SWING | {"surrogate": Counted()}), inner_steps=3)
+    streams = Streams(1, 4)
+    state, _ = kernel.step(streams, state, evaluator)
+    asked.clear()
+    kernel.step(streams, state, evaluator)
+    assert asked == ["gradient", "gradient", "potential"] * 3
+
+
+def test_a_chain_that_swings_and_comes_back_is_where_it_was_to_the_last_bit():
+    evaluator, state = begin(where=0.1 + 0.2)
+    kernel = SurrogateTransition(40.0, (1, 1), **SWING, inner_steps=2)
+    after, info = kernel.step(Streams(1, 4), state, evaluator)
+    stayed = info.n_exact == 0
+    assert stayed.any() and evaluator.counts.n_values == 4 + (~stayed).sum()
+    np.testing.assert_array_equal(after.position[stayed], state.position[stayed])
+    np.testing.assert_array_equal(info.proposal[stayed], state.position[stayed])
+
+
+def test_what_is_known_after_a_swing_is_what_the_stand_in_says():
+    """Also after moves of which some were rejected, and for another kernel that asks for gradients."""
+    evaluator, state = begin()
+    streams, surrogate = Streams(1, 4), SWING["surrogate"]
+    swinging = SurrogateTransition(0.9, 3, **SWING, inner_steps=2)
+    straight = SurrogateTransition(0.5, 3, surrogate=surrogate)
+    for kernel in (swinging, straight, swinging, SurrogateHMC(0.5, 3, surrogate=surrogate), swinging) * 8:
+        state, _ = kernel.step(streams, state, evaluator)
+        known = state.known_force
+        if known.potential is not None:
+            np.testing.assert_allclose(known.potential, surrogate.potential(state.position), rtol=1e-12)
+        if known.gradient is not None:
+            wanted = surrogate.potential_and_gradient(state.position)[1]
+            np.testing.assert_allclose(known.gradient, wanted, rtol=1e-12)
+        exact = evaluator.value(state.position).potential
+        np.testing.assert_allclose(state.potential, exact, rtol=1e-12)
+
+
+def test_a_chain_where_the_stand_in_has_no_answer_does_not_swing():
+    evaluator, state = begin(where=0.5)
+    kernel = SurrogateTransition(0.5, 3, surrogate=Wall(), inner_steps=2, centre=[-0.5, -0.5])
+    after, info = kernel.step(Streams(1, 4), state, evaluator)
+    np.testing.assert_array_equal(after.position, state.position)
+    assert info.diverging.all() and evaluator.counts.n_values == 4
+
+
+@pytest.mark.parametrize("centre", [None, [0.4, 0.4]])
+def test_momenta_too_large_to_be_squared_are_rejected_without_a_warning(centre):
+    class Steep(SkewedSurrogate):
+        def potential_and_gradient(self, position):
+            return self.potential(position), np.full_like(position, 1e160)
+
+    evaluator, state = begin()
+    kernel = SurrogateTransition(1e-3, (1, 1), surrogate=Steep(), inner_steps=2, centre=centre)
+    after, info = kernel.step(Streams(1, 4), state, evaluator)
+    assert not info.accepted.any() and not info.n_exact.any()
+    np.testing.assert_array_equal(after.position, state.position)
+
+
+def test_a_kernel_that_swings_can_be_pickled():
+    kernel = SurrogateTransition(0.5, 3, **SWING)
+    found = []
+    for each in (kernel, pickle.loads(pickle.dumps(kernel))):
+        evaluator, state = begin()
+        found.append(each.step(Streams(1, 4), state, evaluator)[0].position)
+        kernel.step(Streams(1, 4), state, evaluator)
+    np.testing.assert_array_equal(*found)
+
+
+@pytest.mark.parametrize("centre", ["here", [np.nan, 0.0], [[0.0, 0.0]], 1.0])
+def test_the_centre_is_one_position(centre):
+    with pytest.raises(InputError, match="centre"):
+        SurrogateTransition(0.4, 3, **(SWING | {"centre": centre}))
+
+
+def test_the_centre_fits_the_metric():
+    with pytest.raises(InputError, match="centre must fit the metric"):
+        SurrogateTransition(0.4, 3, **(SWING | {"centre": [0.0, 0.0, 0.0]}))

@@ -101,6 +101,42 @@ def test_same_numbers(fitted, scale, rng):
     assert_same(fitted, mean + scale * (positions(rng, 9) - mean))
 
 
+@pytest.mark.parametrize("scale", [0.0, 1.0, 30.0, 1e4])
+def test_same_numbers_in_the_coordinates_of_a_frame(fitted, scale, rng):
+    factor = np.array([[0.7, 0.0, 0.0], [-0.4, 1.3, 0.0], [0.2, 0.5, 2.0]])
+    frame = Whitening.from_factor(fitted.whitening.mean + np.array([0.3, -0.2, 0.1]), factor)
+    white = scale * rng.standard_normal((9, 3))
+    potential, gradient = fitted.potential_and_gradient(frame.from_white(white))
+    functions = fast(fitted, frame)
+    np.testing.assert_array_less(
+        np.abs(functions.potential(white) - potential), 1e-9 * (1.0 + np.abs(potential))
+    )
+    wanted = gradient @ factor
+    bound = 1e-9 * (1.0 + np.abs(wanted).max(axis=1, keepdims=True))
+    np.testing.assert_array_less(
+        np.abs(functions.gradient(white) - wanted), np.broadcast_to(bound, wanted.shape)
+    )
+
+
+def test_a_frame_for_surrogates_that_bring_their_own_or_none(rng):
+    class Bowl:
+        def potential(self, position):
+            return 0.5 * (position**2).sum(axis=1)
+
+        def potential_and_gradient(self, position):
+            return self.potential(position), position
+
+    class Own(Bowl):
+        def fast(self):
+            return self.potential, lambda position: position
+
+    frame, white = Whitening.from_factor(np.ones(2), [[2.0, 0.0], [1.0, 3.0]]), rng.standard_normal((5, 2))
+    where = frame.from_white(white)
+    for each in (Bowl(), Own()):
+        np.testing.assert_allclose(fast(each, frame).potential(white), each.potential(where))
+        np.testing.assert_allclose(fast(each, frame).gradient(white), where @ frame.factor)
+
+
 def test_same_numbers_where_it_was_trained(fitted):
     training = evaluations(np.random.default_rng(20161027), 60)
     assert_same(fitted, training.position)

@@ -1,4 +1,4 @@
-"""Hamiltonian motion of a batch of chains: metrics, leapfrog, generalised leapfrog.
+"""Hamiltonian motion of a batch of chains: metrics, leapfrog, swings, generalised leapfrog.
 
 Nothing here knows of targets: a *force* is any function of positions that returns potentials and gradients.
 """
@@ -26,6 +26,7 @@ from understudy.dynamics.metrics import (
     batched_cholesky,
     kinetic_energy,
 )
+from understudy.dynamics.swing import swing
 
 __all__ = [
     "DenseMetric",
@@ -51,4 +52,5 @@ __all__ = [
     "leapfrog",
     "riemannian_energy",
     "riemannian_momentum",
+    "swing",
 ]

@@ -51,10 +51,12 @@ def metropolis(
     >>> metropolis(np.array([1.0, 1.0]), np.array([0.5, np.nan]), np.array([0.9, 0.0]))
     (array([ True, False]), array([1., 0.]))
     """
+    with np.errstate(over="ignore", invalid="ignore"):
+        probability = np.exp(-np.maximum(0.0, proposal_energy - energy))
+    # A difference of finite numbers is one, or too large to hold, and then says which way it goes.
     usable = np.isfinite(energy) & np.isfinite(proposal_energy)
-    with np.errstate(over="ignore"):
-        rise = np.where(usable, proposal_energy, 0.0) - np.where(usable, energy, 0.0)
-    probability = np.where(usable, np.exp(-np.maximum(0.0, rise)), 0.0)
+    if not usable.all():
+        probability[~usable] = 0.0
     return uniforms < probability, probability
 
 

@@ -119,19 +119,13 @@ class SurrogateGuide:
 
     def begin(self, state: State) -> tuple[State, np.ndarray, np.ndarray]:
         """Return the surrogate's gradients, from the last step if it is the same surrogate as then."""
-        if state.known_force is None or state.known_force.surrogate is not self.surrogate:
-            with np.errstate(all="ignore"):
-                state = replace(state, known_force=KnownForce(self.surrogate, self.slope(state.position)))
-        assert state.known_force is not None
-        return state, np.zeros(len(state.position)), state.known_force.gradient
-
-    def known(self, state: State) -> KnownForce:
-        """Return the surrogate's gradients and potentials, from the last step if it is the same surrogate as then."""
         force = state.known_force
-        if force is None or force.surrogate is not self.surrogate or force.potential is None:
+        if force is None or force.surrogate is not self.surrogate or force.gradient is None:
             with np.errstate(all="ignore"):
-                force = KnownForce(self.surrogate, self.slope(state.position), self.height(state.position))
-        return force
+                force = KnownForce(self.surrogate, self.slope(state.position))
+            state = replace(state, known_force=force)
+        assert force.gradient is not None
+        return state, np.zeros(len(state.position)), force.gradient
 
     def follow(
         self, metric: EuclideanMetric, start: PhasePoint, step_size: np.ndarray, n_steps: np.ndarray

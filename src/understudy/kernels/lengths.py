@@ -72,11 +72,10 @@ class Lengths:
             raise InputError(
                 f"step_size must be one number, or one for each of the {streams.n_chains} chains, got {given.size}"
             )
-        step_size = given if given.ndim else np.full(streams.n_chains, given)
         uniforms = streams.common_uniforms() if self.together else streams.uniforms()
         if self.trajectory_length is not None:
             time = self.trajectory_length * (1.0 + self.jitter * (2.0 * uniforms - 1.0))
-            wanted = np.ceil(time / step_size)
+            wanted = np.ceil(time / given)
             if wanted.max() > MOST_STEPS:
                 raise InputError(
                     f"a trajectory of {wanted.max():.3g} steps would never end; give a larger step_size "
@@ -86,6 +85,7 @@ class Lengths:
             return time / n_steps, n_steps
         assert self.n_steps is not None
         low, high = (1, self.n_steps) if isinstance(self.n_steps, (int, np.integer)) else self.n_steps
+        step_size = given if given.ndim else np.full(streams.n_chains, given)
         return step_size, low + np.floor(uniforms * (high - low + 1)).astype(int)
 
     def replace(self, **changes: Any) -> Self:

@@ -13,10 +13,10 @@ from understudy.targets import Evaluation, Evaluator
 
 
 class KnownForce(NamedTuple):
-    """A stand-in, with its gradients ``(chains, dim)`` and maybe its potentials ``(chains,)`` where the chains are."""
+    """A stand-in, with its gradients ``(chains, dim)`` and potentials ``(chains,)`` where the chains are, as known."""
 
     surrogate: object
-    gradient: np.ndarray
+    gradient: np.ndarray | None = None
     potential: np.ndarray | None = None
 
 
@@ -60,12 +60,16 @@ def _joined(accepted: np.ndarray, old: KnownForce | None, new: KnownForce | None
     """Take the new rows where accepted, if both are of one force."""
     if old is None or new is None or old.surrogate is not new.surrogate:
         return None
-    both = old.potential is not None and new.potential is not None
     return KnownForce(
         new.surrogate,
-        np.where(accepted[:, None], new.gradient, old.gradient),
-        np.where(accepted, new.potential, old.potential) if both else None,  # type: ignore[arg-type]
+        _both(accepted[:, None], new.gradient, old.gradient),
+        _both(accepted, new.potential, old.potential),
     )
+
+
+def _both(rows: np.ndarray, new: np.ndarray | None, old: np.ndarray | None) -> np.ndarray | None:
+    """Take the new where `rows`, if both are known."""
+    return None if new is None or old is None else np.where(rows, new, old)
 
 
 @dataclass(frozen=True, eq=False)

@@ -6,6 +6,7 @@ draws of a chain depend on the seed alone.
 
 from __future__ import annotations
 
+import copy
 from typing import Protocol
 
 import numpy as np
@@ -64,11 +65,22 @@ class Streams:
 
     def normals(self, dim: int) -> np.ndarray:
         """Standard normals, ``(chains, dim)``."""
-        return np.stack([generator.standard_normal(dim) for generator in self.generators])
+        found = np.empty((self.n_chains, dim))
+        for generator, row in zip(self.generators, found, strict=True):
+            generator.standard_normal(out=row)
+        return found
 
     def uniforms(self) -> np.ndarray:
         """Uniform numbers on [0, 1), ``(chains,)``."""
         return np.array([generator.random() for generator in self.generators])
+
+    def of(self, chain: int) -> Streams:
+        """Return the streams of one chain, to move it alone: what chains have in common is the same for each."""
+        alone = object.__new__(Streams)
+        alone.generators = [copy.deepcopy(self.generators[chain])]
+        alone.shared = copy.deepcopy(self.shared)
+        alone.n_chains = 1
+        return alone
 
     def common_uniforms(self) -> np.ndarray:
         """One uniform number for all chains, whatever their number."""

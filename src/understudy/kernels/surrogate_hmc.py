@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from understudy.dynamics import (
@@ -20,7 +21,7 @@ from understudy.kernels.rmhmc import riemannian_step
 from understudy.kernels.state import Info, State
 from understudy.kernels.streams import AnyStreams
 from understudy.surrogates import Fitted
-from understudy.surrogates.fast import fast
+from understudy.surrogates.fast import Fast, fast
 from understudy.targets import Evaluator
 
 
@@ -35,19 +36,23 @@ class Guided(Lengths):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "_fast", fast(_require_fitted(type(self).__name__, self.surrogate)))
+        _require_fitted(type(self).__name__, self.surrogate)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_fast"}
+        return {each.name: getattr(self, each.name) for each in fields(self)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        object.__setattr__(self, "_fast", fast(self.surrogate))  # type: ignore[arg-type]
+
+    @cached_property
+    def _fast(self) -> Fast:
+        """The surrogate as bare functions."""
+        return fast(self.surrogate)  # type: ignore[arg-type]
 
     def guide(self, evaluator: Evaluator) -> SurrogateGuide:
         """Return what leads its trajectories."""
         assert self.surrogate is not None
-        return SurrogateGuide(self.surrogate, self._fast, evaluator)  # type: ignore[attr-defined]
+        return SurrogateGuide(self.surrogate, self._fast, evaluator)
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,7 +173,7 @@ class SurrogateRMHMC(Guided):
         return riemannian_step(self, self.metric, self.solver, self.guide(evaluator), streams, state)
 
 
-def _require_fitted(kernel: str, surrogate: object) -> Fitted:
+def _require_fitted(kernel: str, surrogate: object) -> None:
     known = all(callable(getattr(surrogate, name, None)) for name in ("potential", "potential_and_gradient"))
     if isinstance(surrogate, type) or not known:
         hint = "; train it first with .fit(training, rng)" if hasattr(surrogate, "fit") else ""
@@ -177,4 +182,3 @@ def _require_fitted(kernel: str, surrogate: object) -> Fitted:
             f"{kernel} needs surrogate=, a trained stand-in with methods potential and potential_and_gradient, "
             f"got {got}{hint}"
         )
-    return surrogate  # type: ignore[return-value]

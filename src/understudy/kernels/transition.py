@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property, reduce
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from understudy.checks import require_whole
-from understudy.dynamics import PhasePoint, glide, kinetic_energy
+from understudy.checks import require_real, require_whole
+from understudy.dynamics import EuclideanMetric, PhasePoint
+from understudy.errors import InputError
 from understudy.kernels.correction import metropolis, surrogate_transition
-from understudy.kernels.guides import SurrogateGuide
 from understudy.kernels.hmc import MAX_ENERGY_ERROR
-from understudy.kernels.state import Info, KnownForce, State
+from understudy.kernels.stages import Stage, Straight, Swinging
+from understudy.kernels.state import Info, State
 from understudy.kernels.streams import AnyStreams
 from understudy.kernels.surrogate_hmc import EuclideanGuided
+from understudy.surrogates import Whitening
+from understudy.surrogates.fast import fast
 from understudy.targets import Evaluator
 
 
@@ -25,6 +30,9 @@ class SurrogateTransition(EuclideanGuided):
     with lengths drawn anew and independently of the state, so it is reversible for :math:`e^{-\tilde U}`; a power of a
     reversible kernel is reversible; and `surrogate_transition` corrects any such kernel for the exact potential. A poor
     stand-in costs acceptance, not invariance.
+
+    With a `centre` inner trajectories swing about it (`understudy.dynamics.swing`) instead of following leapfrog: both
+    preserve volume and are reversible for any force that is a function of the position alone, so the same proof holds.
 
     Chains that no inner step has moved cost no exact value. To reach all of the posterior, the stand-in must be finite
     wherever there is mass: chains never enter or leave a region where it is not.
@@ -39,6 +47,10 @@ class SurrogateTransition(EuclideanGuided):
         Distribution of momenta.
     inner_steps : int
         Number of inner steps for one exact value; with one it is delayed acceptance.
+    centre : array_like of shape (dim,), optional
+        Centre of a normal distribution with the covariance of the metric, which inner trajectories then follow exactly,
+        deflected by what the stand-in differs from it by. The nearer the posterior is to that normal, the longer steps
+        may be.
 
     Examples
     --------
@@ -55,37 +67,46 @@ class SurrogateTransition(EuclideanGuided):
     """
 
     inner_steps: int = 3
+    centre: ArrayLike | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_whole("inner_steps", self.inner_steps, 1)
+        if self.centre is not None:
+            centre = require_real(self.centre, "centre")
+            if centre.ndim != 1:
+                raise InputError(f"centre must be one position, got an array of shape {centre.shape}")
+            object.__setattr__(self, "centre", centre)
+            _frame(centre, self.metric)  # says so now if they do not fit
+
+    @cached_property
+    def _swinging(self) -> Swinging:
+        """Where inner steps take place that swing about the centre."""
+        assert self.surrogate is not None and self.centre is not None
+        frame = _frame(np.asarray(self.centre), self.metric)
+        return Swinging(self.surrogate, frame, fast(self.surrogate, frame))
+
+    def stage(self, evaluator: Evaluator) -> Stage:
+        """Return where inner steps take place."""
+        return Straight(self.guide(evaluator), self.metric) if self.centre is None else self._swinging
 
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
         """Move every chain by several inner steps and at most one exact value."""
-        guide = self.guide(evaluator)
-        here = guide.known(state)
-        state = replace(state, known_force=here)
-        assert here.potential is not None
-        start = PhasePoint(
-            state.position,
-            np.zeros_like(state.position),
-            here.potential,
-            here.gradient,
-            np.isfinite(here.potential),
-        )
-        end, walk = inner_walk(self, guide, streams, start)
-        moved = (end.position != state.position).any(axis=1)
+        stage = self.stage(evaluator)
+        start = stage.enter(state)
+        state = replace(state, known_force=stage.known(start))
+        end, walk = inner_walk(self, stage, streams, start)
+        moved = (end.position != start.position).any(axis=1)
+        position, momentum = stage.leave(end, moved, state)
         exact = np.array(state.potential)
         if moved.any():
-            exact[moved] = evaluator.value(end.position if moved.all() else end.position[moved]).potential
+            exact[moved] = evaluator.value(position if moved.all() else position[moved]).potential
         with np.errstate(invalid="ignore"):
             before, after = state.potential - start.potential, exact - end.potential
             error = np.where(moved, after - before, np.nan)
         accepted, probability = surrogate_transition(before, after, streams.uniforms())
         accepted &= moved
-        proposal = State(
-            end.position, exact, known_force=KnownForce(self.surrogate, end.gradient, end.potential)
-        )
+        proposal = State(position, exact, known_force=stage.known(end))
         return state.accept(accepted, proposal), Info(
             accepted=accepted,
             acceptance_rate=np.where(moved, probability, 0.0),
@@ -95,12 +116,23 @@ class SurrogateTransition(EuclideanGuided):
             energy_error=error,
             diverging=walk.lost | (moved & ~(error <= MAX_ENERGY_ERROR)),
             n_exact=moved.astype(int),
-            proposal=end.position,
-            proposal_momentum=end.momentum,
+            proposal=position,
+            proposal_momentum=momentum,
             discrepancy=np.where(moved, after, np.nan),
             inner_acceptance=walk.acceptance,
             proposal_potential=np.where(moved, exact, np.nan),
         )
+
+
+def _frame(centre: np.ndarray, metric: EuclideanMetric) -> Whitening:
+    """Return coordinates about a centre in which the covariance of a metric is the identity."""
+    try:
+        return Whitening.from_factor(centre, np.linalg.cholesky(metric.velocity(np.eye(centre.size))))
+    except ValueError as error:  # LinAlgError is one
+        raise InputError(
+            f"centre must fit the metric, whose velocities of {centre.size} unit momenta must be a covariance "
+            f"({error}); give DenseMetric(covariance) of the same dimension"
+        ) from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -114,36 +146,36 @@ class Walk:
 
 
 def inner_walk(
-    kernel: SurrogateTransition, guide: SurrogateGuide, streams: AnyStreams, start: PhasePoint
+    kernel: SurrogateTransition, stage: Stage, streams: AnyStreams, start: PhasePoint
 ) -> tuple[PhasePoint, Walk]:
     """Move every chain by the inner steps of a kernel, at no exact cost.
 
     Chains that are not `complete`, because the stand-in is not finite where they are, stay.
     """
-    point, stays = start, ~start.complete
-    sizes, counts, rates, lost = [], [], [], stays
+    point, lost = start, ~start.complete
+    sizes, counts, rates = [], [], []
     for _ in range(kernel.inner_steps):
         step_size, n_steps = kernel.draw(streams)
-        momentum = kernel.metric.momentum(streams.normals(point.position.shape[1]))
-        point = replace(point, momentum=momentum, complete=~stays)
-        end = glide(guide.slope, kernel.metric, point, step_size, n_steps)
-        potential = np.full(len(stays), np.nan)
+        end, gained = stage.go(point, streams.normals(point.position.shape[1]), step_size, n_steps)
         with np.errstate(all="ignore"):
-            if end.complete.any():
-                potential[end.complete] = guide.height(end.position[end.complete])
-            energy = point.potential + kinetic_energy(kernel.metric, momentum)
-            end_energy = potential + kinetic_energy(kernel.metric, end.momentum)
-        accepted, probability = metropolis(energy, end_energy, streams.uniforms())
-        rows = accepted[:, None]
-        point = PhasePoint(
-            np.where(rows, end.position, point.position),
-            np.where(rows, end.momentum, momentum),
-            np.where(accepted, potential, point.potential),
-            np.where(rows, end.gradient, point.gradient),
-            point.complete,
-        )
+            risen = end.potential + gained
+        accepted, probability = metropolis(point.potential, risen, streams.uniforms())
+        lost = lost | ~end.complete
+        if accepted.all():
+            point = replace(end, complete=start.complete)
+        elif accepted.any():
+            rows = accepted[:, None]
+            point = PhasePoint(
+                np.where(rows, end.position, point.position),
+                np.where(rows, end.momentum, point.momentum),
+                np.where(accepted, end.potential, point.potential),
+                np.where(rows, end.gradient, point.gradient),
+                start.complete,
+            )
         sizes.append(step_size)
         counts.append(n_steps)
         rates.append(probability)
-        lost = lost | ~end.complete
-    return point, Walk(np.mean(sizes, axis=0), np.sum(counts, axis=0), np.mean(rates, axis=0), lost)
+    if len(sizes) == 1:
+        return point, Walk(sizes[0], counts[0], rates[0], lost)
+    size, count, rate = (reduce(np.add, each) for each in (sizes, counts, rates))
+    return point, Walk(size / len(sizes), count, rate / len(sizes), lost)

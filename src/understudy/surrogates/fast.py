@@ -11,6 +11,7 @@ from understudy.surrogates.base import Fitted, FittedExpansion
 from understudy.surrogates.fast_expansion import fast_expansion
 from understudy.surrogates.fast_outputs import fast_outputs
 from understudy.surrogates.outputs import FittedOutputs
+from understudy.surrogates.whitening import Whitening
 
 
 class Fast(NamedTuple):
@@ -20,8 +21,11 @@ class Fast(NamedTuple):
     gradient: Callable[[np.ndarray], np.ndarray]
 
 
-def fast(surrogate: Fitted) -> Fast:
+def fast(surrogate: Fitted, frame: Whitening | None = None) -> Fast:
     r"""Return the potential and the gradient of a surrogate, each as fast as can be.
+
+    With a `frame` they are functions of coordinates in it, and gradients are by these: its change of coordinates is put
+    into that of the surrogate.
 
     Trajectories ask for few rows at a time, and then nearly all the time goes into the number of calls and not into the
     arithmetic. So the sums that networks, quadratics and Gaussian processes are have here all that is constant worked
@@ -41,14 +45,27 @@ def fast(surrogate: Fitted) -> Fast:
     """
     functions = None
     if callable(own := getattr(surrogate, "fast", None)):
-        functions = own()
-    elif isinstance(surrogate, FittedExpansion) and _asks_its_expansion(type(surrogate)):
-        functions = fast_expansion(surrogate.expansion)
+        return _in_frame(Fast(*own()), frame)
+    if isinstance(surrogate, FittedExpansion) and _asks_its_expansion(type(surrogate)):
+        functions = fast_expansion(surrogate.expansion, frame)
     elif type(surrogate) is FittedOutputs:
-        functions = fast_outputs(surrogate)
+        functions = fast_outputs(surrogate, frame)
     if functions is not None:
         return Fast(*functions)
-    return Fast(surrogate.potential, lambda position: surrogate.potential_and_gradient(position)[1])
+    whole = Fast(surrogate.potential, lambda position: surrogate.potential_and_gradient(position)[1])
+    return _in_frame(whole, frame)
+
+
+def _in_frame(functions: Fast, frame: Whitening | None) -> Fast:
+    """Return functions of positions as functions of coordinates in a frame."""
+    if frame is None:
+        return functions
+    potential, gradient = functions
+    mean, back, factor = frame.mean, np.ascontiguousarray(frame.factor.T), frame.factor
+    return Fast(
+        lambda white: potential(mean + white.dot(back)),
+        lambda white: np.asarray(gradient(mean + white.dot(back))).dot(factor),
+    )
 
 
 def _asks_its_expansion(kind: type[FittedExpansion]) -> bool:

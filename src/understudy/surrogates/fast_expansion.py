@@ -34,8 +34,8 @@ from understudy.surrogates.whitening import Whitening
 Function = Callable[[np.ndarray], np.ndarray]
 
 
-def fast_expansion(expansion: Expansion) -> tuple[Function, Function] | None:
-    """Return potential and gradient; None if there is a part that is not known here."""
+def fast_expansion(expansion: Expansion, frame: Whitening | None = None) -> tuple[Function, Function] | None:
+    """Return potential and gradient, of coordinates in a frame if one is given; None if a part is not known here."""
     if type(expansion) is not Expansion or type(expansion.whitening) is not Whitening:
         return None
     parts = _Parts()
@@ -43,8 +43,9 @@ def fast_expansion(expansion: Expansion) -> tuple[Function, Function] | None:
         if not parts.take(basis, weights):
             return None
     if parts.nodes is not None and parts.trend is None and parts.kernel is None and not parts.centred:
-        return _network(expansion, *parts.nodes)
-    return _potential(expansion, parts), _gradient(expansion, parts)
+        return _network(expansion, frame, *parts.nodes)
+    into, back = entry(expansion.whitening, frame)
+    return _potential(expansion.offset, into, parts), _gradient(into, back, parts)
 
 
 @dataclass
@@ -83,26 +84,49 @@ def _pieces(expansion: Expansion) -> list[tuple[Basis, np.ndarray]]:
 
 
 def _network(
-    expansion: Expansion, directions: np.ndarray, biases: np.ndarray, weights: np.ndarray
+    expansion: Expansion,
+    frame: Whitening | None,
+    directions: np.ndarray,
+    biases: np.ndarray,
+    weights: np.ndarray,
 ) -> tuple[Function, Function]:
     """Return potential and gradient of additive nodes alone, through their directions in the caller's coordinates."""
     offset, mean = expansion.offset, expansion.whitening.mean
-    directions = expansion.whitening.gradient_from_white(directions)
+    if frame is not None:
+        biases = biases + directions @ expansion.whitening.to_white(frame.mean)
+        directions = directions @ expansion.whitening.inverse @ frame.factor
+    else:
+        directions = expansion.whitening.gradient_from_white(directions)
     value = _additive_value(directions, biases, weights)
     slope = _additive_gradient(directions, biases, weights)
+    if frame is not None:
+        return lambda white: offset + value(white), slope
     return lambda position: offset + value(position - mean), lambda position: slope(position - mean)
 
 
-def _potential(expansion: Expansion, parts: _Parts) -> Function:
-    offset, mean = expansion.offset, expansion.whitening.mean
-    to_white = np.ascontiguousarray(expansion.whitening.inverse.T)
+def entry(whitening: Whitening, frame: Whitening | None) -> tuple[Function, np.ndarray]:
+    """Return the way to whitened coordinates, from positions or from a frame, and what takes gradients back."""
+    mean, to_white = whitening.mean, np.ascontiguousarray(whitening.inverse.T)
+    if frame is None:
+        return lambda position: (position - mean).dot(to_white), whitening.inverse
+    matrix, shift = np.ascontiguousarray(frame.factor.T @ to_white), (frame.mean - mean) @ to_white
+
+    def into(white: np.ndarray) -> np.ndarray:
+        z = white.dot(matrix)
+        z += shift
+        return z
+
+    return into, np.ascontiguousarray(matrix.T)
+
+
+def _potential(offset: float, into: Function, parts: _Parts) -> Function:
     linear, half = (None, None) if parts.trend is None else (parts.trend[0], 0.5 * parts.trend[1])
     additive = None if parts.nodes is None else _additive_value(*parts.nodes)
     kernel = None if parts.kernel is None else parts.kernel.value
     centred = [part.value for part in parts.centred]
 
     def potential(position: np.ndarray) -> np.ndarray:
-        z = (position - mean).dot(to_white)
+        z = into(position)
         value = np.full(len(z), offset)
         if half is not None:
             image = z.dot(half)
@@ -133,22 +157,20 @@ def _additive_value(directions: np.ndarray, biases: np.ndarray, weights: np.ndar
     return value
 
 
-def _gradient(expansion: Expansion, parts: _Parts) -> Function:
-    mean, from_white = expansion.whitening.mean, expansion.whitening.inverse
-    to_white = np.ascontiguousarray(from_white.T)
+def _gradient(into: Function, back: np.ndarray, parts: _Parts) -> Function:
     trend = None if parts.trend is None else _trend_gradient(*parts.trend)
     additive = None if parts.nodes is None else _additive_gradient(*parts.nodes)
     round_ = _round_gradient(parts)
 
     def gradient(position: np.ndarray) -> np.ndarray:
-        z = (position - mean).dot(to_white)
+        z = into(position)
         found = np.zeros(z.shape) if trend is None else trend(z)
         if additive is not None:
             found += additive(z)
         more = round_(z)
         if more is not None:
             found += more
-        return found.dot(from_white)
+        return found.dot(back)
 
     return gradient
 

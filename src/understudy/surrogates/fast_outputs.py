@@ -7,9 +7,10 @@ Of all components together, as in `understudy.surrogates.emulator`, the polynomi
     l \cdot z + \tfrac12 z^T B z + \tfrac16 T[y, y, y]
     = \big(\tfrac13 S + \tfrac16 B z + \tfrac23 l\big) \cdot z,
 
-so two products and one contraction give both: the cubic tensors have the axes of :math:`z` put into them. Where the
-likelihood is Gaussian, its gradient is a matrix times what the components differ from its origin by, which goes into
-their constants. Likelihoods of another kind, and the prior, are asked as they are.
+so two products and one contraction give both: the cubic tensors have the axes of :math:`z` put into them. Values alone
+go through the features, which are fewer than slopes. Where the likelihood is Gaussian, its gradient is a matrix times
+what the components differ from its origin by, which goes into their constants. Likelihoods of another kind, and the
+prior, are asked as they are.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from types import NoneType
 import numpy as np
 
 from understudy.surrogates.bases import SoftplusBasis
-from understudy.surrogates.cubic import CubicForms
+from understudy.surrogates.cubic import CubicBasis, CubicForms
 from understudy.surrogates.emulator import Emulator
+from understudy.surrogates.fast_expansion import entry
 from understudy.surrogates.output_space import QuadraticPotential
 from understudy.surrogates.outputs import FittedOutputs
 from understudy.surrogates.softplus import sigmoid, softplus
@@ -32,8 +34,10 @@ Function = Callable[[np.ndarray], np.ndarray]
 Map = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
-def fast_outputs(surrogate: FittedOutputs) -> tuple[Function, Function] | None:
-    """Return potential and gradient; None if there is a part that is not known here."""
+def fast_outputs(
+    surrogate: FittedOutputs, frame: Whitening | None = None
+) -> tuple[Function, Function] | None:
+    """Return potential and gradient, of coordinates in a frame if one is given; None if a part is not known here."""
     emulator = surrogate.emulator
     known = (
         type(surrogate.whitening) is Whitening
@@ -43,23 +47,24 @@ def fast_outputs(surrogate: FittedOutputs) -> tuple[Function, Function] | None:
     )
     if not known:
         return None
-    mean, from_white = surrogate.whitening.mean, surrogate.whitening.inverse
-    to_white = np.ascontiguousarray(from_white.T)
+    into, back = entry(surrogate.whitening, frame)
     misfit, prior = surrogate.misfit.value_and_gradient, surrogate.prior.value_and_gradient
     constant, (origin, cotangent) = emulator.constant, _cotangent(surrogate)
     shifted, polynomials = constant - origin, _polynomials(emulator)
     additive = None if emulator.nodes is None else _additive(emulator)
 
+    values = _values(emulator)
+
     def potential(position: np.ndarray) -> np.ndarray:
-        z = (position - mean).dot(to_white)
-        components, _ = polynomials(z)
+        z = into(position)
+        components = values(z)
         components += constant
         if additive is not None:
             components += additive[0](z)
         return misfit(components)[0] + prior(z)[0]
 
     def gradient(position: np.ndarray) -> np.ndarray:
-        z = (position - mean).dot(to_white)
+        z = into(position)
         components, slopes = polynomials(z)
         components += shifted
         if additive is not None:
@@ -69,9 +74,45 @@ def fast_outputs(surrogate: FittedOutputs) -> tuple[Function, Function] | None:
         found += prior(z)[1]
         if additive is not None:
             found += additive[1](z, pull)
-        return found.dot(from_white)
+        return found.dot(back)
 
     return potential, gradient
+
+
+def _values(emulator: Emulator) -> Function:
+    """Return the polynomial part of components, without the constant: through their features, which are fewer."""
+    _, dim, _ = emulator.matrices.shape
+    i, j = np.triu_indices(dim)
+    linear = np.ascontiguousarray(emulator.linear.T)
+    quadratic = np.ascontiguousarray((emulator.matrices[:, i, j] * np.where(i == j, 0.5, 1.0)).T)
+    cubic = None if emulator.cubic is None else _cubic_values(emulator.cubic)
+
+    def values(z: np.ndarray) -> np.ndarray:
+        products = z.take(i, axis=1)
+        products *= z.take(j, axis=1)
+        found = products.dot(quadratic)
+        found += z.dot(linear)
+        if cubic is not None:
+            found += cubic(z)
+        return found
+
+    return values
+
+
+def _cubic_values(cubic: CubicForms) -> Function:
+    """Return T[y, y, y] / 6 for all components, ``(n, p)``."""
+    axes, basis = np.ascontiguousarray(cubic.axes), CubicBasis(cubic.axes.shape[1])
+    i, j, k, root = basis._triples
+    weights = np.ascontiguousarray((cubic.tensors[:, i, j, k] * (root**2 / 6.0)).T)
+
+    def values(z: np.ndarray) -> np.ndarray:
+        y = z.dot(axes)
+        products = y.take(i, axis=1)
+        products *= y.take(j, axis=1)
+        products *= y.take(k, axis=1)
+        return products.dot(weights)
+
+    return values
 
 
 def _polynomials(emulator: Emulator) -> Map:
