@@ -62,10 +62,10 @@ def efficiency(chosen: list[str], n_seeds: int) -> None:
             started = time.perf_counter()
             run = us.sample(target, random_seed=seed, progressbar=False)
             found, n = statistics(run.draws), run.cost.n_exact
-            squares = statistics((run.draws - run.draws.mean(axis=(0, 1))) ** 2).ess.min() / n
+            squares = statistics((run.draws - run.draws.mean(axis=(0, 1))) ** 2).ess_bulk.min() / n
             rows.append(
                 (
-                    found.ess.min() / n,
+                    found.ess_bulk.min() / n,
                     squares,
                     found.rhat.max(),
                     run.warmup.cost.n_exact,
@@ -153,7 +153,7 @@ def hard(chosen: list[str], n_seeds: int) -> None:
                 run = us.sample(problem.target, random_seed=seed, method=method, progressbar=False)
                 found = statistics(run.draws)
                 z = np.abs(found.mean - mean) / (sd / np.sqrt(found.ess))
-                prices.append(run.cost.n_exact / found.ess.min())
+                prices.append(run.cost.n_exact / found.ess_bulk.min())
                 share = "" if run.surrogate is None else f"exact share {run.surrogate.exact_share:.2f}, "
                 line += f" {type(method).__name__}: {share}{len(run.summary().warnings)} warnings, |z| {z.max():.1f}, "
                 line += f"sd ratio {(found.sd / sd).min():.2f}-{(found.sd / sd).max():.2f}, {prices[-1]:.0f} a draw;"
@@ -203,8 +203,8 @@ def budget(chosen: list[str], n_seeds: int) -> None:
         )
         found = statistics(run.draws)
         print(
-            f"seed {seed}: {run.cost.n_exact} spent, {found.ess.min():.0f} effective draws at worst, "
-            f"{np.median(found.ess):.0f} in the middle, R-hat {found.rhat.max():.3f}",
+            f"seed {seed}: {run.cost.n_exact} spent, {found.ess_bulk.min():.0f} effective draws at worst, "
+            f"{np.median(found.ess_bulk):.0f} in the middle, R-hat {found.rhat.max():.3f}",
             flush=True,
         )
 

@@ -198,7 +198,7 @@ class TestRandomStarts:
 
         with pytest.raises(EvaluationError, match="OSError: no licence"):
             start(Target(failing, lambda x: x, dim=2))
-        assert len(calls) == 2, "one call and one retry"
+        assert len(calls) == 2 * CHAINS, "one call and one retry of each chain's start, and no further starts"
 
     def test_long_positions_stay_on_one_line(self):
         with pytest.raises(StartError) as caught:

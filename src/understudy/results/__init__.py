@@ -4,8 +4,9 @@ Nothing here samples. A `Run` holds arrays; everything else is computed from the
 """
 
 from understudy.results.diagnostics import warnings_for
+from understudy.results.lazy import LazyRecord
 from understudy.results.run import Cost, Record, Run
 from understudy.results.summary import Summary
 from understudy.results.surrogate_report import SurrogateReport
 
-__all__ = ["Cost", "Record", "Run", "Summary", "SurrogateReport", "warnings_for"]
+__all__ = ["Cost", "LazyRecord", "Record", "Run", "Summary", "SurrogateReport", "warnings_for"]

@@ -50,6 +50,7 @@ def surrogate_group(report: SurrogateReport) -> DataTree:
     n_exact, sd = np.asarray(report.history, dtype=float).reshape(-1, 2).T
     rounds = {"n_exact": ("round", n_exact.astype(int)), "discrepancy_sd": ("round", sd)}
     single = {each.name: getattr(report, each.name) for each in fields(report) if each.name != "history"}
+    single["has_gradient"] = int(report.has_gradient)  # netCDF has no truth values
     return DataTree(Dataset(rounds, coords={"round": np.arange(len(sd))}, attrs=single))
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from understudy.results.statistics import MIN_DRAWS, Statistics, statistics
-from understudy.results.surrogate_diagnostics import surrogate_warnings
+from understudy.results.surrogate_diagnostics import compare_with, surrogate_warnings
 
 if TYPE_CHECKING:
     from understudy.results.run import Run
@@ -16,6 +16,8 @@ MAX_RHAT = 1.01
 MIN_ESS_PER_CHAIN = 100
 MIN_ACCEPTANCE = 0.5
 MAX_UNSOLVED = 0.05
+#: Share of proposals in places where a surrogate is far too low that costs next to nothing.
+FEW_TOO_LOW = 0.01
 
 
 def warnings_for(run: Run, found: Statistics | None = None) -> list[str]:
@@ -43,7 +45,7 @@ def warnings_for(run: Run, found: Statistics | None = None) -> list[str]:
     elif run.complete:
         warnings.append(f"all exact evaluations were spent before the first draw: allow more ({more})")
     warnings += surrogate_warnings(run)
-    warnings += divergences(stats.get("diverging"), "discrepancy" in stats)
+    warnings += divergences(harmful(stats), "discrepancy" in stats, compare_with(run))
     warnings += unsolved(stats.get("unsolved"), "discrepancy" in stats)
     # With on_failure="raise" a failure has stopped the run, and its error has said so.
     if run.settings.get("on_failure") != "raise":
@@ -104,7 +106,7 @@ def high_rhat(rhat: np.ndarray, names: tuple[str, ...], more: str = "draws=") ->
         return []
     worst = high[np.argmax(rhat[high])]
     return [
-        f"R-hat is above {MAX_RHAT} for {_of(high, names, worst)}, at worst {rhat[worst]:.4g}: the chains "
+        f"R-hat is above {MAX_RHAT} for {_of(high, names, worst)}, at worst {rhat[worst]:.4f}: the chains "
         f"disagree; draw more ({more}), tune longer (tune=), or look for separate modes"
     ]
 
@@ -142,7 +144,22 @@ def low_acceptance(rate: np.ndarray | None, surrogate: bool = False) -> list[str
     ]
 
 
-def divergences(diverging: np.ndarray | None, surrogate: bool = False) -> list[str]:
+def harmful(stats: dict[str, np.ndarray]) -> np.ndarray | None:
+    """Return which trajectories count as diverging.
+
+    Proposals of a surrogate transition that led to where the surrogate is far too low are rejected, and miss nothing;
+    a few of them count for nothing.
+    """
+    diverging = stats.get("diverging")
+    if diverging is None or "inner_acceptance" not in stats:
+        return diverging
+    too_low = diverging & (stats["discrepancy"] > 0) & np.isfinite(stats["discrepancy"])
+    return diverging & ~too_low if too_low.mean() <= FEW_TOO_LOW else diverging
+
+
+def divergences(
+    diverging: np.ndarray | None, surrogate: bool = False, other: str = "method=HMC()"
+) -> list[str]:
     """Count trajectories whose energy was lost."""
     if diverging is None or not diverging.any():
         return []
@@ -150,7 +167,7 @@ def divergences(diverging: np.ndarray | None, surrogate: bool = False) -> list[s
         return [
             f"{int(diverging.sum())} of {diverging.size} surrogate trajectories diverged, left the support, or went "
             "where the surrogate is not finite: regions there may be missed; train it on a wider set, take smaller "
-            "steps, or hold the draws against HMC()"
+            f"steps, or hold the draws against {other}"
         ]
     return [
         f"{int(diverging.sum())} of {diverging.size} trajectories diverged, or left the support: regions there may be "

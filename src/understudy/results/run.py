@@ -117,6 +117,8 @@ class Run:
         What the surrogate was trained on, or was to be if training failed or was interrupted.
     surrogate : SurrogateReport or None
         How the surrogate of a self-tuned run was learnt and trusted.
+    failures : ndarray of shape (n, dim) or None
+        Parameters at which the target failed for good, warm-up included.
 
     Examples
     --------
@@ -141,6 +143,7 @@ class Run:
     kernel: Any = None
     training: Any = None
     surrogate: SurrogateReport | None = None
+    failures: np.ndarray | None = None
 
     def __repr__(self) -> str:
         chains, draws, dim = self.draws.shape

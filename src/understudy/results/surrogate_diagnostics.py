@@ -31,8 +31,8 @@ def surrogate_warnings(run: Run) -> list[str]:
     warnings = fall_back(run.surrogate, exact_share(run))
     if "discrepancy" in stats and run.draws.shape[1]:
         if "inner_acceptance" in stats:  # proposals of a surrogate transition come from the surrogate itself
-            warnings += unseen_mass(surprises(stats["discrepancy"], run.surrogate))
-        warnings += held_up(run.draws, stats["discrepancy"])
+            warnings += unseen_mass(surprises(stats["discrepancy"], run.surrogate), compare_with(run))
+        warnings += held_up(run.draws, stats["discrepancy"], compare_with(run))
     return warnings
 
 
@@ -56,18 +56,25 @@ def fall_back(report: SurrogateReport | None, share: float) -> list[str]:
     ]
 
 
-def unseen_mass(found: Surprises) -> list[str]:
+def compare_with(run: Run) -> str:
+    """Name what draws can be held against: another method where there is a gradient, or other seeds."""
+    if run.surrogate is None or run.surrogate.has_gradient:
+        return "method=HMC()"
+    return "those of another random_seed="
+
+
+def unseen_mass(found: Surprises, other: str = "method=HMC()") -> list[str]:
     """Say where the potential was far below what was foretold."""
     if found.mass < SMALL_MASS:
         return []
     return [
         f"the potential was far below what the surrogate foretold at {found.count} of {found.n:,} proposals, by "
         f"{found.worst:.1f} at worst: there may be mass it has not seen; tune longer (tune=), start chains further "
-        "apart (init=), or hold the draws against method=HMC()"
+        f"apart (init=), or hold the draws against {other}"
     ]
 
 
-def held_up(draws: np.ndarray, discrepancy: np.ndarray) -> list[str]:
+def held_up(draws: np.ndarray, discrepancy: np.ndarray, other: str = "method=HMC()") -> list[str]:
     """Name the chain that stayed at one place for longer than sd(D) accounts for, if there is one."""
     n, stays = draws.shape[1], longest_stays(draws)
     longest = int(stays.max())
@@ -78,7 +85,7 @@ def held_up(draws: np.ndarray, discrepancy: np.ndarray) -> list[str]:
     return [
         f"chain {int(stays.argmax())} stayed at one place for {longest} draws in a row: the surrogate is too high "
         "there, and chains come too rarely; tune longer (tune=), draw more (draws=), or hold the draws against "
-        "method=HMC()"
+        f"{other}"
     ]
 
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 ACCEPTED, REJECTED = COLOURS[0], COLOURS[1]
 #: Share of proposals on either side that may lie outside the picture.
 LEFT_OUT = 0.001
+#: Least distance between ticks, as a share of the axis.
+TICKS_APART = 0.05
 ACCEPTANCES = (0.999, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 
 
@@ -118,12 +120,22 @@ def _learning(axes: Any, history: np.ndarray, now: float) -> None:
     second.set_ylim(axes.get_ylim())
     low, high = axes.get_ylim()
     ticks = {rate: 2.0 * float(erfcinv(rate)) for rate in ACCEPTANCES}
-    shown = {rate: sd for rate, sd in ticks.items() if low <= sd <= high}
+    shown = _legible({rate: sd for rate, sd in ticks.items() if low <= sd <= high}, low, high)
     second.set_yticks(list(shown.values()), [f"{rate:g}" for rate in shown], fontsize=8)
     second.set_yticks([], minor=True)
     second.set_ylabel("acceptance of far moves")
     _tidy(axes)
     second.spines["top"].set_visible(False)
+
+
+def _legible(ticks: dict[float, float], low: float, high: float) -> dict[float, float]:
+    """Return those of the ticks on a logarithmic axis that are far enough apart to be read, the largest first."""
+    least = TICKS_APART * np.log(high / low)
+    chosen: dict[float, float] = {}
+    for rate, sd in sorted(ticks.items(), key=lambda each: -each[1]):
+        if all(abs(np.log(sd / other)) >= least for other in chosen.values()):
+            chosen[rate] = sd
+    return chosen
 
 
 def _empty(axes: Any, said: str) -> None:

@@ -29,6 +29,8 @@ class SurrogateReport:
         Exact evaluations and sd(D), as warm-up went on.
     fingerprint : str
         Hash of the frozen surrogate, before the first kept draw and after the last; empty if it was not used.
+    has_gradient : bool
+        Whether the target has one, so that exact steps could take over, or be held against.
     """
 
     kind: str
@@ -39,3 +41,4 @@ class SurrogateReport:
     reason: str
     history: np.ndarray
     fingerprint: str = ""
+    has_gradient: bool = True

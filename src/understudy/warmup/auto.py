@@ -17,6 +17,10 @@ class Auto:
     further learning would cost more than it saves. Kept draws come from a frozen `SurrogateTransition`. Where the
     surrogate does not earn trust, steps with exact gradients are mixed in, up to all of them, and the run says so.
 
+    What it cannot promise: a mode that no descent from the starts arrives at is missed, and nothing tells of it; give
+    ``init=`` with chains far apart where there may be several. Without a gradient, a part of a thin curved ridge in
+    many parameters can be missed without a warning too.
+
     Parameters
     ----------
     surrogate : Surrogate, optional

@@ -33,7 +33,7 @@ def test_draws_of_the_surrogate_tell_the_frame():
 
 
 def test_the_frozen_kernel_forgets_where_it_was():
-    """Correlation after one move, of 4000 of them: parameters and squares below 0.2."""
+    """Correlation after one move, of 4000 of them: a little below zero for parameters, small for squares."""
     rng = np.random.default_rng(0)
     fitted = quadratic(SCALES)
     kernel = freeze(fitted, Whitening(np.zeros(3), np.diag(SCALES)), np.zeros((4, 3)), 0.1, rng)
@@ -41,9 +41,9 @@ def test_the_frozen_kernel_forgets_where_it_was():
     start = SCALES * rng.standard_normal((4000, 3))
     end, accepted = walk(kernel, start, rng)
     assert accepted > 0.9
-    for power, limit in ((1, 0.2), (2, 0.2)):
+    for power, least, most in ((1, -0.4, 0.0), (2, -0.1, 0.2)):
         found = [np.corrcoef(a**power, b**power)[0, 1] for a, b in zip(start.T, end.T, strict=True)]
-        assert np.abs(found).max() < limit
+        assert least < min(found) <= max(found) < most
 
 
 def test_a_tempered_walk_goes_further_out():

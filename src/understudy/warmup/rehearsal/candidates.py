@@ -2,9 +2,8 @@
 
 The quadratic is first: it costs next to nothing to train and is all that many posteriors need. Hidden nodes join once
 it proves too plain, a Gaussian process once they do too, or all at once where there are few parameters and they cost as
-little. A forward model is emulated by its
-outputs, which needs no gradient. Each is trained on all that is known whenever that has grown by a fifth, and judged by
-what it foretold of positions it had not seen.
+little. A forward model is emulated by its outputs, which needs no gradient. Each is trained on all that is known
+whenever that has grown by a fifth, and judged by what it foretold of positions it had not seen.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ N_HIDDEN = 300
 #: Rows of a process, of which each value is one and each gradient dim. If it cannot hold so many evaluations for each
 #: parameter it is not tried.
 MOST_ROWS, ENOUGH = 4800, 5
-#: Another candidate plays only if it is so much better.
-CLEARLY = 0.9
+#: Another candidate plays only if it is so much better; below this sd(D) none is better than a cheaper one.
+CLEARLY, GOOD_ENOUGH = 0.9, 0.02
 
 
 @dataclass
@@ -88,10 +87,11 @@ class Candidates:
             return {name: fitted.potential(position) for name, fitted in self.fitted.items()}
 
     def choose(self) -> None:
-        """Let the best of them play."""
-        scores = {name: self.diary.sd(name) for name in self.fitted}
+        """Let the best of them play; they are in the order of what they cost, so the first of equals."""
+        scores = {name: max(self.diary.sd(name), GOOD_ENOUGH) for name in self.fitted}
         best = min(scores, key=lambda name: scores[name])
-        if self.playing not in scores or scores[best] < CLEARLY * scores[self.playing]:
+        playing = scores.get(self.playing, np.inf)
+        if scores[best] < CLEARLY * playing or playing == scores[best] == GOOD_ENOUGH:
             self.playing = best
 
     def train(self, frame: Whitening) -> None:

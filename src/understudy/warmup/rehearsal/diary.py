@@ -12,7 +12,7 @@ from understudy.surrogates import TrainingSet
 from understudy.targets import Evaluation, Evaluator
 from understudy.warmup.rehearsal.law import USUAL_RATE
 
-Kind = Literal["walk", "warm", "scout", "audit"]
+Kind = Literal["walk", "warm", "scout", "audit", "frontier"]
 #: A discrepancy counts as at most this far from the median: beyond it a proposal is as lost as can be.
 CLIP = 4.0
 
@@ -37,10 +37,13 @@ class Diary:
         Is observed from now on.
     gradient : bool
         Whether to pay for gradients.
+    known : list of Evaluation
+        What was paid for before, by others: it is learnt from, and does not count.
     """
 
     evaluator: Evaluator
     gradient: bool
+    known: list[Evaluation] = field(default_factory=list)
     heard: list[Evaluation] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
 
@@ -48,10 +51,16 @@ class Diary:
         self.evaluator.observer = self.heard.append
 
     @classmethod
-    def of(cls, evaluator: Evaluator) -> Diary:
+    def of(cls, evaluator: Evaluator, known: list[Evaluation] | None = None) -> Diary:
         """Begin one: gradients are worth their price but for models whose outputs are emulated."""
         target = evaluator.target
-        return cls(evaluator, gradient=target.has_gradient and not hasattr(target, "likelihood"))
+        gradient = target.has_gradient and not hasattr(target, "likelihood")
+        return cls(evaluator, gradient, list(known or []))
+
+    @property
+    def everything(self) -> list[Evaluation]:
+        """What was known before, and what was heard since."""
+        return self.known + self.heard
 
     def __len__(self) -> int:
         return sum(len(each.potential) for each in self.heard)
@@ -59,7 +68,7 @@ class Diary:
     @property
     def lowest(self) -> float:
         """The lowest potential seen."""
-        return min((float(each.potential.min(initial=np.inf)) for each in self.heard), default=np.inf)
+        return min((float(each.potential.min(initial=np.inf)) for each in self.everything), default=np.inf)
 
     def evaluate(self, position: np.ndarray) -> Evaluation:
         """Pay for exact answers, with gradients if they are to be had."""
@@ -76,11 +85,12 @@ class Diary:
 
     def training(self) -> TrainingSet:
         """Return all that can be learnt from, each position once."""
-        position = np.concatenate([each.position for each in self.heard])
-        potential = np.concatenate([each.potential for each in self.heard])
+        everything = self.everything
+        position = np.concatenate([each.position for each in everything])
+        potential = np.concatenate([each.potential for each in everything])
         usable = np.isfinite(potential)
-        gradient = np.concatenate([_gradient(each) for each in self.heard]) if self.gradient else None
-        outputs = _outputs(self.heard)
+        gradient = np.concatenate([_gradient(each) for each in everything]) if self.gradient else None
+        outputs = _outputs(everything)
         if outputs is not None:
             usable &= np.isfinite(outputs).all(axis=1)
         _, first = np.unique(position, axis=0, return_index=True)

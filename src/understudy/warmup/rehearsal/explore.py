@@ -84,6 +84,12 @@ class Explorer:
         if self.candidates.playing != before:
             self.step_size = None
 
+    def rounds(self, n: int) -> None:
+        """Move every walker several times, and learn from it."""
+        for _ in range(n):
+            self.round()
+        self.learn()
+
     def learn(self) -> None:
         """Choose the frame anew, and train all candidates on all that is known."""
         if self.candidates.sd < FAIR:

@@ -26,6 +26,8 @@ class Plan:
         Evaluations to learn from at most.
     is_capped : bool
         Whether that is the user's own limit.
+    reserve : int
+        How many of them are kept for a last look at what may be wrong.
     """
 
     dim: int
@@ -33,6 +35,7 @@ class Plan:
     most: int
     budget: int | None = None
     is_capped: bool = False
+    reserve: int = 0
 
     few_surprises = 0.1
 
@@ -45,7 +48,7 @@ class Plan:
 
     def enough(self, n: int, sd: float, surprises: float, rate: float) -> bool:
         """Whether to stop learning after `n` evaluations, with sd(D) falling at a `rate`."""
-        if n >= self.most:
+        if n >= self.most - self.reserve:
             return True
         if n < self.least:
             return False

@@ -16,18 +16,22 @@ from understudy.errors import BudgetError
 from understudy.kernels import HMC, State, Streams, SurrogateTransition
 from understudy.surrogates import Surrogate, TrainingSet
 from understudy.warmup.rehearsal.audit import audit, exact_kernel
+from understudy.warmup.rehearsal.basins import call_back, spread_out, with_more_starts
 from understudy.warmup.rehearsal.candidates import Candidates
 from understudy.warmup.rehearsal.design import determine_quadratic, find_by_outputs
 from understudy.warmup.rehearsal.diary import Diary, middle
 from understudy.warmup.rehearsal.explore import Explorer, first_walkers
 from understudy.warmup.rehearsal.find import Start, find
 from understudy.warmup.rehearsal.freeze import freeze
+from understudy.warmup.rehearsal.frontier import look_beyond
 from understudy.warmup.rehearsal.plan import Plan
 from understudy.warmup.rehearsal.scout import scouts
 from understudy.warmup.rehearsal.walk import find_step
 from understudy.warmup.start import find_start
 
 MOST_AUDITS = 3
+#: Rounds to learn a basin in that had been abandoned.
+N_RECALLED = 6
 N_SCOUTS = 4
 MOST_IDLE = 12
 #: What is told while it goes on: phase, sd(D), acceptance.
@@ -82,26 +86,30 @@ def rehearse(
     candidates = Candidates(target, diary, rng, recipe)
     tell("find", np.inf, np.nan)
     first = find_start(evaluator, streams, init, diary.gradient)
-    start = find_by_outputs(diary, candidates, first) if by_outputs else find(diary, first, rng)
+    if by_outputs:
+        start = find_by_outputs(diary, candidates, first)
+    else:
+        first = first if init is not None else with_more_starts(diary, first)
+        start = spread_out(find(diary, first, rng), streams.n_chains)
     if not by_outputs and not diary.gradient:
         determine_quadratic(diary, start, rng)
     explorer = _explorer(diary, candidates, start, rng)
     history: list[tuple[int, float]] = []
-    audits = 0
+    home = explorer.walkers.position[explorer.walkers.cold], explorer.walkers.potential[explorer.walkers.cold]
+    checks = 0
     try:
         while True:
             _explore(explorer, plan, history, tell)
-            if not target.has_gradient or plan.budget is not None or audits == MOST_AUDITS:
-                break
-            audits += 1
-            tell("audit", candidates.sd, explorer.accepted[-1])
-            objections = audit(explorer)
-            explorer.learn()
-            if objections <= plan.few_surprises or len(diary) >= plan.most:
+            if call_back(explorer, *home):
+                explorer.rounds(N_RECALLED)
+            checks += 1
+            if not _is_surprised(explorer, plan, checks, tell):
                 break
     except BudgetError:
         pass
-    explorer.learn()
+    if candidates.n_known < len(diary):
+        explorer.learn()
+    call_back(explorer, *home)
     evaluator.observer = None
     return _outcome(explorer, streams, history)
 
@@ -136,6 +144,27 @@ def _explore(explorer: Explorer, plan: Plan, history: list[tuple[int, float]], t
         playing = candidates.playing
         if plan.enough(len(diary), candidates.sd, diary.surprises(playing), diary.rate(playing)):
             return
+
+
+def _is_surprised(explorer: Explorer, plan: Plan, checks: int, tell: Tell) -> bool:
+    """Check what has been learnt where it may be wrong; learn from that; return whether to explore on."""
+    diary, candidates = explorer.diary, explorer.candidates
+    if diary.evaluator.target.has_gradient:
+        if plan.budget is not None or checks > MOST_AUDITS:
+            return False
+        tell("audit", candidates.sd, explorer.accepted[-1])
+        surprised = audit(explorer) > plan.few_surprises
+    else:
+        if not plan.reserve:
+            return False
+        tell("look beyond", candidates.sd, explorer.accepted[-1])
+        explorer.learn()
+        surprised = look_beyond(explorer)
+        if not surprised:  # what has stood the test is what draws: another training might build other walls
+            candidates.n_known = len(diary)
+            return False
+    explorer.learn()
+    return surprised and len(diary) + plan.reserve < plan.most
 
 
 def _outcome(explorer: Explorer, streams: Streams, history: list[tuple[int, float]]) -> Outcome:

@@ -7,8 +7,8 @@ from typing import Protocol
 
 import numpy as np
 
-from understudy.dynamics import DenseMetric, PhasePoint
-from understudy.kernels import SharedStream, SurrogateTransition
+from understudy.dynamics import DenseMetric
+from understudy.kernels import SharedStream, State, SurrogateTransition
 from understudy.kernels.transition import inner_walk
 from understudy.surrogates import Whitening
 from understudy.surrogates.fast import Fast, fast
@@ -17,6 +17,9 @@ from understudy.warmup.mass import fisher_metric
 
 #: Acceptance that inner steps are made small enough for.
 INNER_ACCEPTANCE = 0.85
+#: Largest step of a swing, and the relative half-width of the spread of their lengths. A step of a half turn would
+#: resonate with whatever the stand-in differs from a normal by.
+LONGEST_STEP, JITTER = 1.3, 0.25
 #: Chains and steps that the coordinates are learnt from.
 N_CHAINS, N_SETTLE, N_STEPS = 64, 8, 12
 
@@ -61,13 +64,15 @@ class Tempered:
 def transition(
     surrogate: Energy, frame: Whitening, step_size: float, length: float, inner_steps: int
 ) -> SurrogateTransition:
-    """Return the kernel whose lengths are in units of the frame."""
+    """Return the kernel that swings about the centre of the frame, with lengths in its units."""
     return SurrogateTransition(
         step_size,
         trajectory_length=length,
         surrogate=surrogate,  # type: ignore[arg-type]
         metric=DenseMetric(frame.factor @ frame.factor.T),
         inner_steps=inner_steps,
+        centre=frame.mean,
+        jitter=JITTER,
     )
 
 
@@ -75,12 +80,26 @@ def walk(
     kernel: SurrogateTransition, position: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, float]:
     """Return where the inner steps of a kernel lead, and their mean acceptance."""
-    guide = kernel.guide(_no_evaluator())
-    with np.errstate(all="ignore"):
-        height, slope = guide.height(position), guide.slope(position)
-    start = PhasePoint(position, np.zeros_like(position), height, slope, np.isfinite(height))
-    end, found = inner_walk(kernel, guide, SharedStream(rng, len(position)), start)
-    return end.position, float(found.acceptance.mean())
+    stage, state = kernel.stage(_no_evaluator()), State(position, np.zeros(len(position)))
+    start = stage.enter(state)
+    end, found = inner_walk(kernel, stage, SharedStream(rng, len(position)), start)
+    moved = (end.position != start.position).any(axis=1)
+    return stage.leave(end, moved, state)[0], float(found.acceptance.mean())
+
+
+def trace(
+    kernel: SurrogateTransition, position: np.ndarray, rng: np.random.Generator, n_steps: int
+) -> np.ndarray:
+    """Return successive positions of walks that go on, the first of them included, ``(n_steps + 1, n, dim)``."""
+    stage, state = kernel.stage(_no_evaluator()), State(position, np.zeros(len(position)))
+    point, streams, found = stage.enter(state), SharedStream(rng, len(position)), [position]
+    for _ in range(n_steps):
+        end, _ = inner_walk(kernel, stage, streams, point)
+        moved = (end.position != point.position).any(axis=1)
+        state = State(stage.leave(end, moved, state)[0], state.potential)
+        found.append(state.position)
+        point = end
+    return np.stack(found)
 
 
 def find_step(
@@ -92,8 +111,8 @@ def find_step(
     wanted: float = INNER_ACCEPTANCE,
 ) -> float:
     """Return a step size at which inner steps are mostly accepted."""
-    step_size = min(length, 1.6 * position.shape[1] ** -0.25)
-    for _ in range(10):
+    step_size = min(length, LONGEST_STEP)
+    for _ in range(12):
         _, accepted = walk(transition(surrogate, frame, step_size, length, 2), position, rng)
         if accepted >= wanted:
             break
@@ -109,13 +128,9 @@ def settle(surrogate: Energy, frame: Whitening, position: np.ndarray, rng: np.ra
     """
     step_size = find_step(surrogate, frame, position, rng)
     kernel = transition(surrogate, frame, step_size, 2.0, 1)
-    draws = []
     position = position[rng.integers(len(position), size=N_CHAINS)]
-    for i in range(N_SETTLE + N_STEPS):
-        position, _ = walk(kernel, position, rng)
-        if i >= N_SETTLE and i % 3 == 0:
-            draws.append(position)
-    found = np.concatenate(draws)
+    draws = trace(kernel, position, rng, N_SETTLE + N_STEPS)
+    found = np.concatenate(draws[N_SETTLE + 2 :: 3])
     with np.errstate(all="ignore"):
         gradient = surrogate.potential_and_gradient(found)[1]
     if not (np.isfinite(found).all() and np.isfinite(gradient).all()):

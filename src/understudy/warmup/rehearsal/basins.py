@@ -1,0 +1,91 @@
+"""Basins: what several descents have found is not to be lost again.
+
+Chains begin far apart so that separate modes have a chance to be found. Two more descents, from the other side of where
+the lowest chains begin and further out, make it a fairer one where nobody has said where to begin. A walker that leaves
+a basin while the surrogate is still poor may leave it empty, and nothing that the others meet would tell. So where
+descents have ended somebody must be able to come by, on the surrogate; if not, the walker of that chain is called back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from understudy.kernels import State
+from understudy.warmup.rehearsal.diary import Diary
+from understudy.warmup.rehearsal.explore import Explorer, Walkers
+from understudy.warmup.rehearsal.find import Start, typical_height
+from understudy.warmup.rehearsal.frontier import surrogate_draws
+
+#: Further starts: so many times as far out as the lowest ones, on the other side.
+REACH = np.array([2.0, 6.0])
+#: A rise of the surrogate on the way, above both ends, that chains hardly climb; and points at which it is looked for.
+BARRIER, N_ON_THE_WAY = 4.0, 9
+
+
+def with_more_starts(diary: Diary, state: State) -> State:
+    """Return the state with further starts, opposite to the lowest ones and further out."""
+    lowest = np.argsort(state.potential)[: len(REACH)]
+    more = -REACH[: len(lowest), None] * state.position[lowest]
+    found = State.from_evaluation(diary.evaluate(more))
+    usable = np.isfinite(found.potential)
+    gradient = None
+    if state.gradient is not None and found.gradient is not None:
+        gradient = np.concatenate([state.gradient, found.gradient[usable]])
+    return State(
+        np.concatenate([state.position, found.position[usable]]),
+        np.concatenate([state.potential, found.potential[usable]]),
+        gradient,
+    )
+
+
+def spread_out(start: Start, n_chains: int) -> Start:
+    """Return as many starts as there are chains: those they have, but for one far from all where they crowd."""
+    white = start.frame.to_white(start.position)
+    chosen = list(range(n_chains))
+    far = np.sqrt(2.0 * white.shape[1]) + 4.0
+    for i in range(n_chains, len(white)):
+        between = np.linalg.norm(white[chosen][:, None] - white[chosen][None], axis=2)
+        np.fill_diagonal(between, np.inf)
+        if n_chains > 1 and np.linalg.norm(white[chosen] - white[i], axis=1).min() > far:
+            chosen[int(between.min(axis=1).argmin())] = i
+    return Start(start.position[chosen], start.frame)
+
+
+def call_back(explorer: Explorer, home: np.ndarray, potential: np.ndarray) -> bool:
+    """Put cold walkers back to where their chains came from if nobody comes by there; return whether any was.
+
+    Parameters
+    ----------
+    explorer : Explorer
+    home : ndarray of shape (n, dim)
+        Where the cold walkers began.
+    potential : ndarray of shape (n,)
+        Exact potentials there.
+    """
+    lost = abandoned(explorer, home, potential)
+    if not lost.any():
+        return False
+    walkers = explorer.walkers
+    rows = np.flatnonzero(walkers.cold)[lost]
+    new_position, new_potential = walkers.position.copy(), walkers.potential.copy()
+    new_position[rows], new_potential[rows] = home[lost], potential[lost]
+    explorer.walkers = Walkers(new_position, new_potential, walkers.exponent)
+    return True
+
+
+def abandoned(explorer: Explorer, home: np.ndarray, potential: np.ndarray) -> np.ndarray:
+    """Return which homes have mass and cannot be reached from draws of the surrogate."""
+    surrogate, frame = explorer.candidates.surrogate, explorer.frame
+    lost = potential < explorer.diary.lowest + 0.5 * typical_height(home.shape[1])
+    draws = np.concatenate(
+        [surrogate_draws(explorer, cold=True), explorer.walkers.position[explorer.walkers.cold]]
+    )
+    apart = np.linalg.norm(frame.to_white(home)[:, None] - frame.to_white(draws)[None], axis=2)
+    nearest = draws[apart.argmin(axis=1)]
+    share = np.linspace(0.0, 1.0, N_ON_THE_WAY)[:, None, None]
+    way = home + share * (nearest - home)
+    with np.errstate(all="ignore"):
+        height = surrogate.potential(way.reshape(-1, home.shape[1])).reshape(N_ON_THE_WAY, -1)
+    climb = height.max(axis=0) - np.maximum(height[0], height[-1])
+    far = apart.min(axis=1) > np.sqrt(2.0 * home.shape[1])
+    return np.asarray(lost & far & ~(climb < BARRIER))

@@ -1,0 +1,80 @@
+"""Looking beyond the frontier: surprises where a wall hides mass, none where there is no wall."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import understudy as us
+from understudy.surrogates import QuadraticNetwork, Whitening
+from understudy.targets import Evaluator
+from understudy.warmup.rehearsal import Diary, n_probes
+from understudy.warmup.rehearsal.candidates import Candidates
+from understudy.warmup.rehearsal.explore import Explorer, first_walkers
+from understudy.warmup.rehearsal.frontier import look_beyond, usual_height
+
+
+def heavy(x):
+    """Flat shoulders: what looks like a normal in the middle goes on for long."""
+    return -np.log1p(0.5 * (x**2).sum(axis=1))
+
+
+def normal(x):
+    return -0.5 * (x**2).sum(axis=1)
+
+
+def explorer_of(log_density, reach):
+    """An explorer whose surrogate was trained within a reach, and that has had some trials."""
+    dim, rng = 2, np.random.default_rng(3)
+    target = us.Target(log_density, dim=dim, vectorized=True)
+    diary = Diary.of(Evaluator(target))
+    position = reach * rng.uniform(-1.0, 1.0, (60, dim))
+    diary.evaluate(position)
+    candidates = Candidates(target, diary, rng, QuadraticNetwork())
+    frame = Whitening(np.zeros(dim), np.eye(dim))
+    candidates.train(frame)
+    walkers = first_walkers(position[:4], diary.training().potential[:4], rng)
+    explorer = Explorer(diary, candidates, frame, walkers, rng)
+    for _ in range(6):
+        explorer.round()
+    return explorer
+
+
+def test_a_wall_is_found_and_walkers_are_sent_beyond_it():
+    explorer = explorer_of(heavy, reach=1.0)
+    before, known = explorer.walkers, len(explorer.diary)
+    assert look_beyond(explorer)
+    assert known < len(explorer.diary) <= known + n_probes()
+    moved = (explorer.walkers.position != before.position).any(axis=1)
+    assert moved.any() and not moved[before.cold].any(), "warm ones only"
+    exact = -heavy(explorer.walkers.position)
+    np.testing.assert_allclose(explorer.walkers.potential, exact, rtol=1e-9)
+
+
+def test_where_there_is_no_wall_nothing_is_found():
+    explorer = explorer_of(normal, reach=3.0)
+    before = explorer.walkers
+    assert not look_beyond(explorer)
+    assert explorer.walkers is before or (explorer.walkers.position == before.position).all()
+
+
+@pytest.mark.parametrize("dim", [1, 3, 20])
+def test_most_draws_of_a_normal_are_below_the_usual_height(dim):
+    draws = np.random.default_rng(1).standard_normal((4000, dim))
+    share = np.mean(0.5 * (draws**2).sum(axis=1) < usual_height(dim))
+    assert 0.98 < share < 0.9995
+
+
+def curved(x):
+    """A ridge along a parabola; x0 is standard normal."""
+    return -0.5 * x[:, 0] ** 2 - 2.0 * (x[:, 1] - x[:, 0] ** 2) ** 2 - 0.5 * (x[:, 2:] ** 2).sum(axis=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [1, 2, 5])
+def test_the_ends_of_a_curved_ridge_are_found_by_values_alone(seed):
+    """4.6 % of the mass has |x0| > 2."""
+    run = us.sample(us.Target(curved, dim=3, vectorized=True), random_seed=seed, progressbar=False)
+    tails = np.mean(np.abs(run.draws[..., 0]) > 2.0)
+    assert 0.025 < tails < 0.07
+    assert np.abs(run.draws[..., 0]).max() > 2.7
