@@ -23,7 +23,7 @@ from understudy.kernels import (
     SurrogateTransition,
 )
 from understudy.results import Run
-from understudy.run import sample
+from understudy.run import inspect_ledger, resume, sample
 from understudy.surrogates import (
     FITC,
     GaussianProcess,
@@ -86,5 +86,7 @@ __all__ = [
     "UnitMetric",
     "Whitening",
     "batched_cholesky",
+    "inspect_ledger",
+    "resume",
     "sample",
 ]

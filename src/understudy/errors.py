@@ -68,3 +68,39 @@ class EvaluationError(UnderstudyError, RuntimeError):
     def __reduce__(self) -> tuple[Any, ...]:
         # So that it survives the way back from another process, which the default would break.
         return type(self), (str(self), self.parameters), {"run": self.run}
+
+
+class ArchiveError(UnderstudyError, ValueError):
+    """Something cannot be stored as arrays, or what was stored cannot be read back; replaying the run still works."""
+
+
+class EvaluationTimeout(UnderstudyError, TimeoutError):
+    """One evaluation took longer than it may; it may be running still."""
+
+
+class ModelError(UnderstudyError, RuntimeError):
+    """The model did what cannot be handed on as it is: it called sys.exit, or raised what cannot be pickled."""
+
+
+class WorkerError(UnderstudyError, RuntimeError):
+    """Workers died, or could not be reached or replaced, or cannot make the target."""
+
+
+class EngineClosed(UnderstudyError, RuntimeError):
+    """An evaluation was asked for, or waited for, when its engine was closed."""
+
+
+class LedgerError(UnderstudyError, OSError):
+    """The ledger cannot be made, read or written: folder, permissions, disk, or not a ledger at all."""
+
+
+class LedgerDamaged(LedgerError):
+    """The ledger, or a part of it that is needed, does not match its checksums or is not well formed."""
+
+
+class LedgerBusy(LedgerError):
+    """Another process, or another run in this one, is writing to the ledger."""
+
+
+class LedgerMismatch(LedgerError, ValueError):
+    """The ledger is sound but is not of this run: another format, target or settings."""

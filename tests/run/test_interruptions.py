@@ -68,7 +68,7 @@ class TestAtAnyTime:
 
     def test_a_failure_holds_what_was_drawn(self, phase, whole):
         number = call_number(whole, phase)
-        counted = Counted(at={number: crash, number + 1: crash})
+        counted = Counted(at={number + i: crash for i in range(4)})
         with pytest.raises(EvaluationError, match="ZeroDivisionError: the pump has stopped") as caught:
             us.sample(counted.target, **SHAPE)
         assert isinstance(caught.value.__cause__, ZeroDivisionError)

@@ -1,21 +1,14 @@
-"""The record of a phase."""
+"""The record of some chains' steps, and how parts of it are joined."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
-from understudy import Evaluator, State, Target
+from understudy import State
 from understudy.kernels import Info
-from understudy.run.recorder import Recorder
+from understudy.run.recorder import Recorder, beside, joined
 
 CHAINS, DIM = 3, 2
-
-
-@pytest.fixture
-def evaluator():
-    bounds = [(0, None), (-1, 1)]
-    return Evaluator(Target(lambda x: 0.0, lambda x: np.zeros(DIM), dim=DIM, bounds=bounds))
 
 
 def step(rng, **extra):
@@ -36,66 +29,65 @@ def step(rng, **extra):
     return state, info
 
 
-def test_it_keeps_what_it_was_given_in_the_users_coordinates(evaluator, rng):
-    recorder = Recorder(CHAINS, 5, evaluator)
-    recorder.open()
-    steps = [step(rng) for _ in range(5)]
+def filled(steps, n_steps):
+    recorder = Recorder(CHAINS, n_steps, DIM)
     for each in steps:
         assert not recorder.is_full
         recorder.add(*each)
+    return recorder
+
+
+def test_it_keeps_what_it_was_given(rng):
+    steps = [step(rng) for _ in range(5)]
+    recorder = filled(steps, 5)
     assert recorder.is_full
-    record = recorder.close()
+    block = recorder.block()
     for i, (state, info) in enumerate(steps):
-        np.testing.assert_allclose(
-            record.draws[:, i], evaluator.target.transform.to_parameters(state.position)
-        )
-        np.testing.assert_array_equal(record.stats["lp"][:, i], -state.potential)
-        for name in set(record.stats) - {"lp"}:
-            np.testing.assert_array_equal(record.stats[name][:, i], getattr(info, name))
-    assert record.stats["diverging"].dtype == bool
-    assert record.stats["n_steps"].dtype.kind == "i"
-    assert "n_metrics" not in record.stats
+        np.testing.assert_array_equal(block.positions[:, i], state.position)
+        np.testing.assert_array_equal(block.stats["lp"][:, i], -state.potential)
+        for name in set(block.stats) - {"lp"}:
+            np.testing.assert_array_equal(block.stats[name][:, i], getattr(info, name))
+    assert block.stats["diverging"].dtype == bool
+    assert block.stats["n_steps"].dtype.kind == "i"
+    assert "n_metrics" not in block.stats
 
 
-def test_a_record_that_is_not_full_has_what_there_is(evaluator, rng):
-    recorder = Recorder(CHAINS, 100, evaluator)
-    recorder.open()
-    for _ in range(2):
-        recorder.add(*step(rng))
-    record = recorder.close()
-    assert record.draws.shape == (CHAINS, 2, DIM)
-    assert {values.shape for values in record.stats.values()} == {(CHAINS, 2)}
-    assert record.draws.base is None, "the room for the other draws is given back"
+def test_one_that_is_not_full_has_what_there_is(rng):
+    block = filled([step(rng) for _ in range(2)], 100).block()
+    assert block.positions.shape == (CHAINS, 2, DIM) and block.n_steps == 2
+    assert {values.shape for values in block.stats.values()} == {(CHAINS, 2)}
+    assert block.positions.base is None, "the room for the other steps is given back"
 
 
-def test_an_empty_record_is_one_too(evaluator):
-    record = Recorder(CHAINS, 10, evaluator).close()
-    assert record.draws.shape == (CHAINS, 0, DIM)
-    assert record.cost.n_exact == 0
-    assert record.cost.seconds == 0.0
+def test_an_empty_one_is_one_too():
+    assert Recorder(CHAINS, 10, DIM).block().positions.shape == (CHAINS, 0, DIM)
 
 
-def test_cost_is_what_was_spent_between_open_and_the_first_close(evaluator, rng):
-    position = rng.normal(size=(CHAINS, DIM))
-    evaluator.value(position)
-    recorder = Recorder(CHAINS, 10, evaluator)
-    recorder.open()
-    evaluator.value_and_gradient(position)
-    evaluator.value(position[:1])
-    record = recorder.close()
-    evaluator.value(position)
-    assert recorder.close() is record
-    assert (record.cost.n_values, record.cost.n_gradients) == (1, CHAINS)
-    assert record.cost.seconds >= record.cost.value_seconds + record.cost.gradient_seconds
+def test_statistics_of_some_kernels_are_absent_in_the_steps_of_others(rng):
+    discrepancy = rng.normal(size=CHAINS)
+    recorder = filled([step(rng), step(rng, discrepancy=discrepancy, part=np.ones(CHAINS, int))], 2)
+    block = recorder.block()
+    np.testing.assert_array_equal(block.stats["discrepancy"][:, 1], discrepancy)
+    assert np.isnan(block.stats["discrepancy"][:, 0]).all() and not block.stats["part"][:, 0].any()
+    recorder.empty()
+    recorder.add(*step(rng))
+    assert np.isnan(recorder.block().stats["discrepancy"]).all(), "nothing of earlier steps shows through"
 
 
-def test_statistics_of_riemannian_kernels_are_kept(evaluator, rng):
-    recorder = Recorder(CHAINS, 3, evaluator)
-    recorder.open()
-    n_metrics = rng.integers(1, 100, (3, CHAINS))
-    for i in range(3):
-        recorder.add(*step(rng, n_metrics=n_metrics[i], unsolved=n_metrics[i] > 50))
-    record = recorder.close()
-    np.testing.assert_array_equal(record.stats["n_metrics"], n_metrics.T)
-    np.testing.assert_array_equal(record.stats["unsolved"], n_metrics.T > 50)
-    assert record.cost.n_metrics == n_metrics.sum()
+def test_parts_joined_are_the_whole(rng):
+    steps = [step(rng, **({"discrepancy": rng.normal(size=CHAINS)} if i > 2 else {})) for i in range(6)]
+    whole = filled(steps, 6).block()
+    parts = joined([filled(part, 3).block() for part in (steps[:3], steps[3:5], steps[5:])])
+    np.testing.assert_array_equal(parts.positions, whole.positions)
+    assert parts.stats.keys() == whole.stats.keys()
+    for name, values in whole.stats.items():
+        np.testing.assert_array_equal(parts.stats[name], values)
+        assert parts.stats[name].dtype == values.dtype
+
+
+def test_chains_side_by_side_have_as_many_steps_as_all_of_them(rng):
+    long, short = (filled([step(rng) for _ in range(n)], 6).block() for n in (6, 4))
+    both = beside([long, short])
+    assert both.positions.shape == (2 * CHAINS, 4, DIM)
+    np.testing.assert_array_equal(both.positions[:CHAINS], long.positions[:, :4])
+    np.testing.assert_array_equal(both.stats["lp"][CHAINS:], short.stats["lp"])

@@ -19,6 +19,15 @@ EXPECTED = {
     errors.MissingExtraError: ImportError,
     errors.BudgetError: RuntimeError,
     errors.EvaluationError: RuntimeError,
+    errors.ArchiveError: ValueError,
+    errors.EvaluationTimeout: TimeoutError,
+    errors.ModelError: RuntimeError,
+    errors.WorkerError: RuntimeError,
+    errors.EngineClosed: RuntimeError,
+    errors.LedgerError: OSError,
+    errors.LedgerDamaged: errors.LedgerError,
+    errors.LedgerBusy: errors.LedgerError,
+    errors.LedgerMismatch: ValueError,
 }
 
 

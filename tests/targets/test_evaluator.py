@@ -10,7 +10,7 @@ import pytest
 
 from understudy import Evaluator, ForwardTarget, GaussianLikelihood, NormalPrior, Target
 from understudy.errors import InputError, OutputError
-from understudy.targets import evaluator as evaluator_module
+from understudy.targets.engines import attempt as attempt_module
 
 DIM = 3
 BOUNDS = [(None, None), (0, None), (-2, 5)]
@@ -57,7 +57,7 @@ def test_values_and_gradients_are_counted_apart(vectorized, rng):
 @pytest.mark.parametrize("vectorized", [False, True])
 def test_seconds_are_those_inside_the_target(vectorized, monkeypatch):
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(evaluator_module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(attempt_module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
 
     def slow_value(x):
         clock.now += 0.25

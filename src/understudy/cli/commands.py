@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import click
 
 from understudy.cli import output
 from understudy.cli.errors import INTERRUPTED, OneLineErrors
-from understudy.errors import EvaluationError, InputError
+from understudy.errors import InputError
 
 # Samplers and problems are imported where they are used, so that --help and mistyped options answer at once.
 
@@ -63,6 +64,17 @@ def problems() -> None:
     help="Where the model fails: stop, or reject and count it.",
 )
 @click.option(
+    "--retries", default=1, show_default=True, help="How often a failing evaluation is tried again."
+)
+@click.option("--timeout", type=float, help="Seconds that one evaluation may take.  [default: no limit]")
+@click.option(
+    "--ledger",
+    type=click.Path(path_type=Path),
+    metavar="RUN.db",
+    help="Record every exact evaluation there; the same command goes on where it was stopped.",
+)
+@click.option("--cores", type=int, help="Evaluate in so many processes.")
+@click.option(
     "--output", "file", type=click.Path(path_type=Path), metavar="FILE.nc", help="Save draws as netCDF."
 )
 @click.option(
@@ -108,19 +120,85 @@ def sample(
         from understudy.cli.load import load_problem
 
         problem = load_problem(what)
-        try:
-            run = draw(problem, progressbar=False if quiet else None, **options)
-        except EvaluationError as error:
-            if error.run is not None:
-                made = error.run.draws.shape[1]
-                click.echo(f"The model failed after {made} draws of each chain.", err=True)
-                files.keep(problem, error.run)
-            raise
+        run = output.kept(
+            problem, files, lambda: draw(problem, progressbar=False if quiet else None, **options)
+        )
     output.report(run, show_all=show_all, as_json=as_json, quiet=quiet)
     with output.stdout_to_stderr(as_json):
         files.keep(problem, run)
     if not run.complete:
         context.exit(INTERRUPTED)
+
+
+@main.command()
+@click.argument("ledger", type=click.Path(path_type=Path))
+@click.argument("what")
+@click.option("--draws", type=int, help="Draws to keep of each chain.  [default: as asked for last]")
+@click.option(
+    "--retries", default=1, show_default=True, help="How often a failing evaluation is tried again."
+)
+@click.option("--timeout", type=float, help="Seconds that one evaluation may take.  [default: no limit]")
+@click.option("--cores", type=int, help="Evaluate in so many processes.")
+@click.option("--version", metavar="TEXT", help="Of the model, if one was given.")
+@click.option(
+    "--output", "file", type=click.Path(path_type=Path), metavar="FILE.nc", help="Save draws as netCDF."
+)
+@click.option(
+    "--plot", "picture", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw a picture of them."
+)
+@click.option("--all", "show_all", is_flag=True, help="Show every parameter, however many.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the summary as JSON, and nothing else on stdout."
+)
+@click.option("--quiet", is_flag=True, help="No progress, no summary: only warnings and errors.")
+@click.pass_context
+def resume(
+    context: click.Context,
+    /,
+    ledger: Path,
+    what: str,
+    file: Path | None,
+    picture: Path | None,
+    show_all: bool,
+    as_json: bool,
+    quiet: bool,
+    **options: Any,
+) -> None:
+    """Go on with the run in LEDGER, of WHAT: a built-in problem, or my_model.py:target.
+
+    Nothing that the ledger holds is evaluated again, but for one position, to see that the model is the same.
+    """
+    files = output.Files(file, picture)
+    files.check()
+    with output.stdout_to_stderr(as_json):
+        from understudy.cli.load import load_problem
+        from understudy.run.resume import resume as go_on
+
+        problem = load_problem(what)
+        run = output.kept(
+            problem,
+            files,
+            lambda: go_on(ledger, problem.target, progressbar=False if quiet else None, **options),
+        )
+    output.report(run, show_all=show_all, as_json=as_json, quiet=quiet)
+    with output.stdout_to_stderr(as_json):
+        files.keep(problem, run)
+    if not run.complete:
+        context.exit(INTERRUPTED)
+
+
+@main.command()
+@click.argument("ledger", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def inspect(ledger: Path, as_json: bool) -> None:
+    """Show what is in LEDGER, also while a run is writing to it."""
+    from understudy.run.inspection import inspect_ledger
+
+    found = inspect_ledger(ledger)
+    if as_json:
+        click.echo(json.dumps(found.to_dict(), indent=2, allow_nan=False))
+    else:
+        output.show(output.inspection_table(found))
 
 
 def draw(problem: Any, *, method: str, **options: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from understudy.problems.problem import Problem
     from understudy.results import Run
+    from understudy.run.inspection import Inspection
 
 
 def show(renderable: RenderableType) -> None:
@@ -77,6 +78,42 @@ class Files:
             click.echo(
                 f"Saved the picture of the surrogate to {run.plot_surrogate(self.surrogate)}", err=True
             )
+
+
+def kept(problem: Problem, files: Files, make: Callable[[], Run]) -> Run:
+    """Make a run; if the model fails, what was drawn by then is written before the error goes on."""
+    from understudy.errors import EvaluationError
+
+    try:
+        return make()
+    except EvaluationError as error:
+        if error.run is not None:
+            made = error.run.draws.shape[1]
+            click.echo(f"The model failed after {made} draws of each chain.", err=True)
+            files.keep(problem, error.run)
+        raise
+
+
+def inspection_table(found: Inspection) -> Table:
+    """Tabulate what a ledger holds."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False, show_header=False)
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column()
+    table.add_row("ledger", f"{found.path}, begun {found.created}, understudy {found.library_version}")
+    table.add_row("run", f"{found.method}, seed {found.seed}, {len(found.names)} parameters")
+    table.add_row("phase", found.phase)
+    for each in found.evaluations:
+        kind = "values" if each.kind == "value" else "values with gradients"
+        what = "" if each.status == "ok" else f", {each.status}"
+        table.add_row(each.phase, f"{each.n:,} {kind}{what}, {each.seconds:,.1f} s in the model")
+    failed = f"{found.n_failed_attempts:,} attempts, the last: {found.last_failure}"
+    table.add_row("failures", failed if found.n_failed_attempts else "none")
+    table.add_row("draws", f"{found.draws_kept:,} of {found.draws_asked:,} of each chain on disk")
+    if found.sd is not None:
+        table.add_row("surrogate", f"{found.surrogate}, sd(D) {found.sd:.2g}")
+    if found.min_ess is not None:
+        table.add_row("so far", f"min ESS {found.min_ess:,.0f}, max R-hat {found.max_rhat:.3f}")
+    return table
 
 
 def report(run: Run, *, show_all: bool, as_json: bool, quiet: bool) -> None:

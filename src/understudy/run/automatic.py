@@ -15,10 +15,14 @@ from understudy.surrogates import TrainingSet
 from understudy.surrogates.fingerprint import fingerprint
 from understudy.targets import AnyTarget
 from understudy.warmup import Auto
-from understudy.warmup.rehearsal import Diary, Outcome, Plan, Trust, judge, rehearse, require_use
+from understudy.warmup.rehearsal import Diary, Outcome, Plan, Trust, judge, n_probes, rehearse, require_use
 
 #: Share of exact steps where trust is lost but nothing more may be spent on tuning HMC.
 MIXED = 0.5
+#: A warm-up that is not so many times longer than a look beyond the frontier goes without.
+LOOK_FROM = 10
+#: Where there are only values, warm-up may take as many as this share of the draws while there is more to learn.
+VALUES_SHARE = 0.35
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,11 +76,13 @@ def plan_for(target: AnyTarget, n_draws: int, tune: int | None, budget: int | No
     dim = target.dim
     most = 150 + 10 * dim
     if not target.has_gradient and not hasattr(target, "likelihood"):
-        most += 50 + 2 * (dim + 1) * (dim + 2)
+        rows = (dim + 1) * (dim + 2)
+        most += max(50 + 2 * rows, min(100 + 14 * rows, int(VALUES_SHARE * n_draws)))
     most = most if tune is None else tune
     if budget is not None:
         most = min(most, 2 * budget // 3)
-    return Plan(dim, n_draws, most, budget, is_capped=tune is not None)
+    looks = not target.has_gradient and most >= LOOK_FROM * n_probes()
+    return Plan(dim, n_draws, most, budget, is_capped=tune is not None, reserve=n_probes() if looks else 0)
 
 
 def _too_few(plan: Plan, needed: int, is_limited: bool) -> BudgetError:
@@ -137,6 +143,7 @@ def _report(outcome: Outcome, trust: Trust, kernel: Kernel | None) -> SurrogateR
         reason=trust.reason,
         history=outcome.history,
         fingerprint="" if kernel is None else fingerprint(_surrogate(kernel)),
+        has_gradient=outcome.exact is not None,
     )
 
 

@@ -60,7 +60,7 @@ class Progress:
             disable=not self.enabled,
         )
         self._task: TaskID | None = None
-        self._done = 0
+        self._done = 0.0
         self._n_exact = 0
         self._acceptance = np.nan
         self._note = ""
@@ -106,13 +106,24 @@ class Progress:
         discrepancy : ndarray, optional
             Of a surrogate at the proposals of this iteration; sd(D) of recent ones is shown.
         """
+        self.add(1.0, n_exact, acceptance, note, discrepancy)
+
+    def add(
+        self,
+        share: float,
+        n_exact: int,
+        acceptance: float,
+        note: str = "",
+        discrepancy: np.ndarray | None = None,
+    ) -> None:
+        """Count an iteration of a share of the chains, with what `advance` is told."""
         if not self.enabled:
             return
-        self._done += 1
+        self._done += share
         if discrepancy is not None:
             self._discrepancies.append(discrepancy)
         before = 0.0 if np.isnan(self._acceptance) else self._acceptance
-        self._acceptance = before + (acceptance - before) / min(self._done, MEMORY)
+        self._acceptance = before + (acceptance - before) / min(max(self._done / share, 1.0), MEMORY)
         self._tell(n_exact, note)
 
     def reach(self, done: int, n_exact: int, acceptance: float, note: str = "") -> None:

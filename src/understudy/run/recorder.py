@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
+from typing import NamedTuple
 
 import numpy as np
 
 from understudy.kernels import Info, State
-from understudy.results import Cost, Record
-from understudy.targets import Counts, Evaluator
 
 STATISTICS = {
     "lp": float,
@@ -31,49 +29,45 @@ OTHER_STATISTICS = {  # of some kernels only
 }
 
 
+class Block(NamedTuple):
+    """Successive steps of some chains: positions ``(chains, steps, dim)``, and statistics ``(chains, steps)``."""
+
+    positions: np.ndarray
+    stats: dict[str, np.ndarray]
+
+    @property
+    def n_steps(self) -> int:
+        """How many steps."""
+        return self.positions.shape[1]
+
+
 class Recorder:
-    """Room for the draws and statistics of one phase, filled step by step.
+    """Room for positions and statistics of some chains, filled step by step.
 
     Parameters
     ----------
-    n_chains, n_draws : int
-        Size of the phase.
-    evaluator : Evaluator
-        Whose counts tell the phase's cost, between `open` and `close`.
+    n_chains, n_steps : int
+        Size.
+    dim : int
+        Number of parameters.
     """
 
-    def __init__(self, n_chains: int, n_draws: int, evaluator: Evaluator) -> None:
-        self._shape = (n_chains, n_draws)
-        self._positions = np.empty((n_chains, n_draws, evaluator.target.dim))
+    def __init__(self, n_chains: int, n_steps: int, dim: int) -> None:
+        self._shape = (n_chains, n_steps)
+        self._positions = np.empty((n_chains, n_steps, dim))
         self._stats: dict[str, np.ndarray] = {
             name: np.empty(self._shape, dtype=kind) for name, kind in STATISTICS.items()
         }
-        self._evaluator = evaluator
-        self.n_metrics = 0  # spent besides the steps
-        self._filled = 0
-        self._closed: Record | None = None
-        self._counts: Counts | None = None
-        self._started = 0.0
+        self.n_filled = 0
 
     @property
     def is_full(self) -> bool:
-        """Whether every step has been stored."""
-        return self._filled == self._shape[1]
-
-    def open(self) -> None:
-        """Begin to count this phase's cost."""
-        self._counts = self._evaluator.counts.copy()
-        self._started = time.perf_counter()
-
-    def resized(self, n_draws: int) -> Recorder:
-        """Return an empty one with room for more steps, that has been counting since this one was opened."""
-        other = Recorder(self._shape[0], n_draws, self._evaluator)
-        other._counts, other._started = self._counts, self._started
-        return other
+        """Whether there is no room for another step."""
+        return self.n_filled == self._shape[1]
 
     def add(self, state: State, info: Info) -> None:
         """Store one step of all chains."""
-        now = self._filled
+        now = self.n_filled
         self._positions[:, now] = state.position
         self._stats["lp"][:, now] = -state.potential
         for name in STATISTICS:
@@ -82,25 +76,53 @@ class Recorder:
         for name, kind in OTHER_STATISTICS.items():
             value = getattr(info, name)
             if value is not None:
-                absent = np.nan if kind is float else 0  # in steps of a mixture that have no such thing
-                self._stats.setdefault(name, np.full(self._shape, absent, dtype=kind))[:, now] = value
-        self._filled = now + 1
+                if name not in self._stats:  # steps of a mixture that have no such thing
+                    self._stats[name] = np.full(self._shape, np.nan if kind is float else 0, dtype=kind)
+                self._stats[name][:, now] = value
+        self.n_filled = now + 1
 
-    def close(self) -> Record:
-        """Return what was stored, in the user's coordinates, with what it cost up to now (or the first close)."""
-        if self._closed is None:
-            transform = self._evaluator.target.transform
-            positions = self._positions[:, : self._filled]
-            draws = transform.to_parameters(positions.reshape(-1, positions.shape[2])).reshape(
-                positions.shape
-            )
-            stats = {name: values[:, : self._filled].copy() for name, values in self._stats.items()}
-            self._closed = Record(draws.copy(), stats, self._cost(stats))
-        return self._closed
+    def block(self) -> Block:
+        """Return what is stored."""
+        n = self.n_filled
+        return Block(
+            self._positions[:, :n].copy(),
+            {name: values[:, :n].copy() for name, values in self._stats.items()},
+        )
 
-    def _cost(self, stats: dict[str, np.ndarray]) -> Cost:
-        if self._counts is None:
-            return Cost()
-        spent = self._evaluator.counts.since(self._counts)
-        n_metrics = self.n_metrics + (int(stats["n_metrics"].sum()) if "n_metrics" in stats else 0)
-        return Cost(n_metrics=n_metrics, seconds=time.perf_counter() - self._started, **vars(spent))
+    def empty(self) -> None:
+        """Make room again; what other kernels of a mixture left must not show through."""
+        self.n_filled = 0
+        for name, kind in OTHER_STATISTICS.items():
+            if name in self._stats:
+                self._stats[name][:] = np.nan if kind is float else 0
+
+
+def joined(blocks: list[Block]) -> Block:
+    """Return blocks of the same chains one after the other."""
+    if len(blocks) == 1:
+        return blocks[0]
+    return Block(np.concatenate([block.positions for block in blocks], axis=1), _stats(blocks, axis=1))
+
+
+def beside(blocks: list[Block]) -> Block:
+    """Return blocks of different chains side by side, as many steps as all of them have."""
+    if len(blocks) == 1:
+        return blocks[0]
+    n = min(block.n_steps for block in blocks)
+    cut = [Block(block.positions[:, :n], {k: v[:, :n] for k, v in block.stats.items()}) for block in blocks]
+    return Block(np.concatenate([block.positions for block in cut]), _stats(cut, axis=0))
+
+
+def _stats(blocks: list[Block], axis: int) -> dict[str, np.ndarray]:
+    """Join statistics; those that a block has not are NaN, or 0, in its part."""
+    names = [
+        name for name in (*STATISTICS, *OTHER_STATISTICS) if any(name in block.stats for block in blocks)
+    ]
+    return {name: np.concatenate([_one(block, name) for block in blocks], axis=axis) for name in names}
+
+
+def _one(block: Block, name: str) -> np.ndarray:
+    if name in block.stats:
+        return block.stats[name]
+    kind = (STATISTICS | OTHER_STATISTICS)[name]
+    return np.full(block.positions.shape[:2], np.nan if kind is float else 0, dtype=kind)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,20 @@ from understudy.warmup.start import read_init
 
 DEFAULT_TUNE = 500
 Method = Kernel | Training | Auto
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """What `sample` was asked for."""
+
+    target: AnyTarget
+    method: Method
+    chains: int
+    draws: int
+    tune: int | None
+    seed: int
+    init: ArrayLike | None
+    max_evaluations: int | None
 
 
 def check_request(

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import replace
+from os import PathLike
+from typing import Literal
 
 from numpy.typing import ArrayLike
 
-from understudy.errors import BudgetError
-from understudy.kernels import HMC, Kernel, State, Streams
-from understudy.kernels.guides import ExactGuide
-from understudy.results import Run, SurrogateReport
-from understudy.run.automatic import check_unchanged, plan_for, prepare
-from understudy.run.describe import describe, versions
+from understudy.errors import InputError
+from understudy.results import Run
+from understudy.run.book import Book
+from understudy.run.job import Job
+from understudy.run.lessons import read_lessons
 from understudy.run.progress import Progress
-from understudy.run.recorder import Recorder
-from understudy.run.request import DEFAULT_TUNE, Method, check_request, needs_gradient
-from understudy.surrogates import TrainingSet
-from understudy.targets import AnyTarget, Evaluator
-from understudy.warmup import Auto, Learner, Training, Warmup, find_start, learner_for, warmup_for
-from understudy.warmup.rehearsal import Diary
+from understudy.run.request import Method, Request, check_request
+from understudy.run.signals import stopping_cleanly
+from understudy.targets import AnyTarget, Evaluation, Evaluator
+from understudy.targets.engines import engine_for
+from understudy.warmup import Auto
 
 
 def sample(
@@ -34,6 +36,12 @@ def sample(
     progressbar: bool | None = None,
     on_failure: Literal["raise", "reject"] = "raise",
     retries: int = 1,
+    timeout: float | None = None,
+    ledger: str | PathLike[str] | None = None,
+    version: str | None = None,
+    learn_from: Sequence[str | PathLike[str]] | None = None,
+    executor: Executor | Callable[[], Executor] | None = None,
+    cores: int | None = None,
 ) -> Run:
     """Draw from the posterior of a target, exactly.
 
@@ -65,13 +73,33 @@ def sample(
         What to do where the target raises or returns NaN, even when retried there: stop with an error that holds the
         draws so far, or count the point as outside the support.
     retries : int
-        How often a failing evaluation is tried again.
+        How often a failing evaluation is tried again, at the same position; from the second retry on after a pause
+        that grows.
+    timeout : float, optional
+        Seconds that one evaluation may take; a longer one has failed.
+    ledger : path, optional
+        A file in which every exact evaluation is recorded before it is used. The same call with the same file goes on
+        where an earlier one ended, however it ended, and pays for nothing twice; with more `draws` it continues the
+        same chains.
+    version : str, optional
+        Of your model, kept in the ledger: change it with the model, and evaluations of the old one are refused.
+    learn_from : sequence of paths, optional
+        Ledgers of earlier runs of the same target, with whatever settings: the stand-in learns from their evaluations
+        as well, and chains start where they have found the posterior. One position of each is evaluated again to see
+        that the target has not changed.
+    executor : concurrent.futures.Executor or callable, optional
+        Where to evaluate: a pool of threads or processes, ``Client.get_executor()`` of Dask, an MPI pool; or a
+        function that makes one, which is called again if the pool breaks. Evaluations of a round of warm-up run side
+        by side; when draws are made each chain moves on as soon as its own evaluation is back. The draws depend on the
+        seed alone, not on the executor or its workers.
+    cores : int, optional
+        Evaluate in so many processes on this machine; needs the extra ``parallel``.
 
     Returns
     -------
     Run
-        Draws, statistics, cost and settings. An interrupt (Ctrl-C) returns what has been drawn by then; an error that
-        ends the run has it as its attribute ``run``.
+        Draws, statistics, cost and settings. An interrupt (Ctrl-C, or SIGTERM) returns what has been drawn by then; an
+        error that ends the run has it as its attribute ``run``.
 
     Examples
     --------
@@ -83,11 +111,66 @@ def sample(
     """
     given: Method = Auto() if method is None else method
     seed = check_request(target, draws, tune, chains, random_seed, given, init, max_evaluations)
-    evaluator = Evaluator(target, on_failure, retries, limit=max_evaluations)
-    streams = Streams(seed, chains)
-    job = _Job(target, evaluator, streams, chains, draws, tune, given, init, max_evaluations)
+    request = Request(target, given, chains, draws, tune, seed, init, max_evaluations)
+    Evaluator(
+        target, on_failure, retries
+    )  # checks its own settings before a file is made or a worker started
+    engine = None
+    if executor is not None or cores is not None or timeout is not None:
+        engine = engine_for(target, executor=executor, cores=cores, timeout=timeout)
+    elsewhere = executor is not None or cores is not None
+    if learn_from is not None and not isinstance(given, Auto):
+        raise InputError(
+            f"learn_from= is for the default method, not {type(given).__name__}; leave one of them out"
+        )
+    book = None
+    try:
+        if ledger is not None:
+            book = Book.open(
+                ledger,
+                request,
+                apart=elsewhere,
+                on_failure=on_failure,
+                version=version,
+                seed_given=random_seed is not None,
+            )
+            request = replace(request, seed=book.seed)
+        with stopping_cleanly():
+            evaluator = Evaluator(target, on_failure, retries, limit=max_evaluations, engine=engine)
+            known = _known(evaluator, book, learn_from, version)
+            if book is not None:
+                evaluator.journal = book.journal(0)
+            job = Job(request, evaluator, engine if elsewhere else None, book, known)
+            return _run(job, progressbar)
+    finally:
+        if engine is not None:
+            engine.close()
+        if book is not None:
+            book.close()
+
+
+def _known(
+    evaluator: Evaluator,
+    book: Book | None,
+    paths: Sequence[str | PathLike[str]] | None,
+    version: str | None,
+) -> list[Evaluation]:
+    """Return what earlier runs have evaluated, as it was when this run began."""
+    if not paths:
+        return []
+    if book is not None and (kept := book.keeper.known()) is not None:
+        return kept
+    known = read_lessons(paths, evaluator, version)
+    if book is not None:
+        book.keeper.keep_known(known)
+    return known
+
+
+def _run(job: Job, progressbar: bool | None) -> Run:
+    """Warm up and draw; whatever happens, what there is by then is handed over."""
     failure: Exception | None = None
     try:
+        job.recheck()
         with Progress(progressbar) as progress:
             job.warm_up(progress)
             job.draw(progress)
@@ -97,140 +180,8 @@ def sample(
         Exception
     ) as error:  # the target's, or a user's metric's: what was drawn is kept, and then it goes on
         failure = error
-    run = job.result(seed, {"on_failure": on_failure, "retries": int(retries)})
+    run = job.result()
     if failure is not None:
         failure.run = run  # type: ignore[attr-defined]
         raise failure
     return run
-
-
-class _Job:
-    """One run: what has been learnt and recorded so far, whatever becomes of the rest."""
-
-    def __init__(
-        self,
-        target: AnyTarget,
-        evaluator: Evaluator,
-        streams: Streams,
-        chains: int,
-        draws: int,
-        tune: int | None,
-        method: Method,
-        init: ArrayLike | None,
-        budget: int | None,
-    ) -> None:
-        self.evaluator, self.streams, self.init = evaluator, streams, init
-        self.target, self.given, self.method = target, method, method
-        self.tune, self.draws, self.budget = tune, draws, budget
-        self.n_tune = _steps(method, tune)
-        self.warmup_recorder = Recorder(chains, self.n_tune, evaluator)
-        self.recorder = Recorder(chains, draws, evaluator)
-        self.warmup: Warmup | None = None
-        self.learner: Learner | None = None
-        self.kernel: Kernel | None = None
-        self.report: SurrogateReport | None = None
-        self.training: TrainingSet | None = None
-        self.diary: Diary | None = None
-        self.budget_spent = False
-        self.state: State | None = None
-        self.warmup_recorder.open()
-
-    def warm_up(self, progress: Progress) -> None:
-        """Learn whatever the method needs; leave a kernel and the state of the chains."""
-        evaluator, streams = self.evaluator, self.streams
-        if isinstance(self.method, Auto):
-            plan = plan_for(self.target, self.draws * streams.n_chains, self.tune, self.budget)
-            self.diary = Diary.of(evaluator)
-            found = prepare(self.method, self.diary, streams, self.init, plan, progress)
-            self.state, self.report, self.training = found.state, found.report, found.training
-            self.kernel = found.kernel
-            if self.kernel is not None:
-                return
-            self.method = HMC()  # the surrogate has not earned any trust
-            self.n_tune = DEFAULT_TUNE
-            self.warmup_recorder = self.warmup_recorder.resized(self.n_tune)
-            self.state = ExactGuide(evaluator).begin(self.state)[0]
-        else:
-            self.state = find_start(evaluator, streams, self.init, needs_gradient(self.method))
-        self.warmup = warmup_for(self.method, self.n_tune, evaluator, streams, self.state)
-        self.warmup_recorder.n_metrics = self.warmup.n_metrics
-        progress.start("warm-up", self.n_tune)
-        recorder = self.warmup_recorder
-        self.state = _advance(self.warmup, self.n_tune, self.state, streams, evaluator, recorder, progress)
-        if isinstance(self.method, Training):
-            progress.start("training", 1)
-        self.kernel = self.warmup.freeze()
-        recorder.n_metrics = self.warmup.n_metrics
-        self.training = getattr(self.warmup, "training", None)
-
-    def draw(self, progress: Progress) -> None:
-        """Make the draws to keep."""
-        assert self.kernel is not None and self.state is not None
-        self.warmup_recorder.close()
-        self.recorder.open()
-        progress.start("draws", self.draws)
-        self.learner = learner_for(self.method, self.kernel, self.evaluator, self.streams)
-        try:
-            _advance(
-                self.learner, self.draws, self.state, self.streams, self.evaluator, self.recorder, progress
-            )
-        except BudgetError:
-            self.budget_spent = True
-        check_unchanged(self.report, self.kernel)
-
-    def result(self, seed: int, settings: dict[str, Any]) -> Run:
-        """Return everything there is by now."""
-        last = self.kernel if self.learner is None else self.learner.kernel
-        if self.budget is not None:
-            settings = settings | {"max_evaluations": int(self.budget)}
-        return Run(
-            names=self.target.names,
-            posterior=self.recorder.close(),
-            warmup=self.warmup_recorder.close(),
-            settings={
-                "tune": self.n_tune if self.tune is None else int(self.tune),
-                **settings,
-                **describe(self.given, last),
-            },
-            seed=seed,
-            versions=versions(),
-            complete=self.recorder.is_full or self.budget_spent,
-            n_adaptive=0 if self.learner is None else self.learner.n_adaptive,
-            kernel=last,
-            training=self._training(),
-            surrogate=self.report,
-        )
-
-    def _training(self) -> TrainingSet | None:
-        """Return what the surrogate was trained on, or was to be."""
-        if self.training is None and self.diary is not None and self.diary.heard:
-            return self.diary.training()
-        return self.training if self.training is not None else getattr(self.warmup, "training", None)
-
-
-def _steps(method: Method, tune: int | None) -> int:
-    """Return the steps of warm-up that are recorded: a rehearsal makes none."""
-    if isinstance(method, Auto):
-        return 0
-    return DEFAULT_TUNE if tune is None else int(tune)
-
-
-def _advance(
-    learner: Learner,
-    n_steps: int,
-    state: State,
-    streams: Streams,
-    evaluator: Evaluator,
-    recorder: Recorder,
-    progress: Progress,
-) -> State:
-    """Make the steps of one phase: move, learn, record."""
-    for _ in range(n_steps):
-        before = state
-        state, info = learner.kernel.step(streams, before, evaluator)
-        learner.learn(before, state, info)
-        recorder.add(state, info)
-        progress.advance(
-            evaluator.counts.n_exact, float(info.acceptance_rate.mean()), discrepancy=info.discrepancy
-        )
-    return state

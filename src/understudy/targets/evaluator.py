@@ -15,16 +15,17 @@ counts, times, and applies the rules for failures:
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
 
-from understudy.errors import BudgetError, EvaluationError, InputError, OutputError
-from understudy.targets.raw import Raw, stack
-from understudy.targets.target import AnyTarget
+from understudy.errors import InputError
+from understudy.targets.counts import Counts
+from understudy.targets.raw import Raw
+from understudy.targets.settler import Settler
+
+__all__ = ["Counts", "Evaluation", "Evaluator"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,41 +50,7 @@ class Evaluation:
 
 
 @dataclass
-class Counts:
-    """What has been spent.
-
-    Attributes
-    ----------
-    n_values, n_gradients : int
-        Positions evaluated for their value alone, and for value and gradient together; retries count.
-    value_seconds, gradient_seconds : float
-        Time inside the target for either.
-    n_failures : int
-        Positions that failed for good.
-    """
-
-    n_values: int = 0
-    n_gradients: int = 0
-    value_seconds: float = 0.0
-    gradient_seconds: float = 0.0
-    n_failures: int = 0
-
-    @property
-    def n_exact(self) -> int:
-        """All requests, with gradient or without."""
-        return self.n_values + self.n_gradients
-
-    def copy(self) -> Counts:
-        """Return a snapshot."""
-        return Counts(**vars(self))
-
-    def since(self, earlier: Counts) -> Counts:
-        """Return what was spent after an earlier snapshot."""
-        return Counts(**{name: value - getattr(earlier, name) for name, value in vars(self).items()})
-
-
-@dataclass
-class Evaluator:
+class Evaluator(Settler):
     """Evaluate a target at positions, exactly; count and time it.
 
     Parameters
@@ -104,8 +71,14 @@ class Evaluator:
     limit : int or None
         How many exact evaluations there may be in all. A batch that would go beyond it is a `BudgetError`, and none of
         it is evaluated.
+    engine : Engine or None
+        Where rows are evaluated; in this process if none is given.
+    journal : Journal or None
+        Where every evaluation is recorded before it is used, and taken from if it is there already.
     last_failure : str
         What happened at the last position that failed for good; empty if none did.
+    failures : list of ndarray
+        Parameters of all positions that failed for good.
 
     Examples
     --------
@@ -117,36 +90,8 @@ class Evaluator:
     (3, 0)
     """
 
-    target: AnyTarget
-    on_failure: Literal["raise", "reject"] = "raise"
-    retries: int = 1
-    counts: Counts = field(default_factory=Counts)
     observer: Callable[[Evaluation], None] | None = None
-    limit: int | None = None
-    last_failure: str = field(default="", init=False)
-    # The width of the outputs, once seen, and the requests that have passed `_call_square`.
-    _n_outputs: int | None = field(default=None, init=False, repr=False)
-    _proven: set[bool] = field(default_factory=set, init=False, repr=False)
-    _answered: set[bool] = field(default_factory=set, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if isinstance(self.target, type) or not hasattr(self.target, "evaluate"):
-            raise InputError(
-                f"target must be a Target or a ForwardTarget, got {type(self.target).__name__}; "
-                "wrap a function as Target(log_density, dim=...)"
-            )
-        if self.on_failure not in ("raise", "reject"):
-            raise InputError(
-                f"on_failure must be 'raise' or 'reject', got {self.on_failure!r}; choose one of them"
-            )
-        if (
-            isinstance(self.retries, bool)
-            or not isinstance(self.retries, (int, np.integer))
-            or self.retries < 0
-        ):
-            raise InputError(
-                f"retries must be a whole number of at least 0, got {self.retries!r}; the default is 1"
-            )
+    _n_outputs: int | None = field(default=None, init=False, repr=False)  # their width, once seen
 
     def value(self, position: np.ndarray) -> Evaluation:
         """Return exact potentials of positions ``(n, dim)``."""
@@ -171,11 +116,11 @@ class Evaluator:
         parameters = transform.to_parameters(position)
         easy = transform.is_identity and np.isfinite(parameters).all()
         if easy or (inside := transform.contains(parameters)).all():
-            raw = self._call(parameters, gradient=gradient)
+            position, raw = self.settle(position, parameters, gradient=gradient)
         else:
-            raw = self._call(parameters[inside], gradient=gradient).scatter(
-                inside, np.full(len(inside), -np.inf)
-            )
+            position = np.array(position)
+            position[inside], raw = self.settle(position[inside], parameters[inside], gradient=gradient)
+            raw = raw.scatter(inside, np.full(len(inside), -np.inf))
         with np.errstate(all="ignore"):
             potential = -(raw.log_density + transform.log_jacobian(position))
             slope = None if raw.gradient is None else -transform.pull_back(position, raw.gradient)
@@ -199,103 +144,3 @@ class Evaluator:
         elif self._n_outputs is not None:
             return np.full((len(raw.log_density), self._n_outputs), np.nan)
         return raw.outputs
-
-    def _call(self, parameters: np.ndarray, *, gradient: bool) -> Raw:
-        """Evaluate rows inside the bounds, all at once if the target can; failures are retried row by row."""
-        n = len(parameters)
-        if not n:
-            return Raw(np.empty(0), np.empty((0, self.target.dim)) if gradient else None)
-        if not self.target.vectorized:
-            return stack([self._settle(row[None], self.retries + 1, gradient=gradient) for row in parameters])
-        if n == self.target.dim > 1 and gradient not in self._proven:
-            return self._call_square(parameters, gradient=gradient)
-        raw, error = self._attempt(parameters, gradient=gradient)
-        if raw is None:
-            # The batch does not say which row raised: each is tried alone, and that is its first retry.
-            tries = self.retries if n == 1 else max(self.retries, 1)
-            return stack(
-                [self._settle(row[None], tries, gradient=gradient, error=error) for row in parameters]
-            )
-        if raw.is_finite or not (failed := raw.failures()).any():
-            return raw
-        rows = [raw.row(i) for i in range(n)]
-        for i in np.flatnonzero(failed):
-            rows[i] = self._settle(parameters[i : i + 1], self.retries, gradient=gradient, raw=rows[i])
-        return stack(rows)
-
-    def _call_square(self, parameters: np.ndarray, *, gradient: bool) -> Raw:
-        """Evaluate as many rows as there are parameters, for the first time, in two parts.
-
-        A sum over the wrong axis would have the right shape, and only there: one row alone gives it away.
-        """
-        parts = [self._call(part, gradient=gradient) for part in (parameters[:1], parameters[1:])]
-        self._proven.add(gradient)
-        return stack(parts)
-
-    def _settle(
-        self,
-        row: np.ndarray,
-        tries: int,
-        *,
-        gradient: bool,
-        raw: Raw | None = None,
-        error: Exception | None = None,
-    ) -> Raw:
-        """Try one row; `raw` or `error` is what went wrong before, if it was tried already."""
-        for _ in range(tries):
-            raw, error = self._attempt(row, gradient=gradient)
-            if raw is not None and not raw.failures().any():
-                return raw
-        self.counts.n_failures += 1
-        self.last_failure = _failure_message(row[0], raw, error, self.retries)
-        if self.on_failure == "reject":
-            outputs = None if raw is None else raw.outputs
-            return Raw(np.array([-np.inf]), np.zeros_like(row) if gradient else None, outputs)
-        raise EvaluationError(self.last_failure, row[0].copy()) from error
-
-    def _attempt(self, parameters: np.ndarray, *, gradient: bool) -> tuple[Raw | None, Exception | None]:
-        """Call the target once, counted and timed; return its answer or what it raised."""
-        raw: Raw | None = None
-        error: Exception | None = None
-        if self.limit is not None and self.counts.n_exact + len(parameters) > self.limit:
-            raise BudgetError(
-                f"{self.limit} exact evaluations are allowed, {self.counts.n_exact} are spent and "
-                f"{len(parameters)} more were asked for; allow more (max_evaluations=)"
-            )
-        started = time.perf_counter()
-        try:
-            raw = self.target.evaluate(parameters, gradient=gradient)
-        except OutputError as caught:
-            # At first it is the user's mistake. Later it is how a model fails, such as a solver that stops early.
-            if gradient not in self._answered:
-                raise
-            error = caught
-        except Exception as caught:
-            error = caught
-        finally:
-            seconds = time.perf_counter() - started
-            n_run = len(parameters) if raw is None or raw.n_run is None else raw.n_run
-            if gradient:
-                self.counts.n_gradients += n_run
-                self.counts.gradient_seconds += seconds
-            else:
-                self.counts.n_values += n_run
-                self.counts.value_seconds += seconds
-        if raw is not None:
-            self._answered.add(gradient)
-        return raw, error
-
-
-def _failure_message(parameters: np.ndarray, raw: Raw | None, error: Exception | None, retries: int) -> str:
-    if error is not None:
-        what = f"raised {type(error).__name__}: {error}"
-    elif raw is not None and np.isfinite(raw.log_density[0]):
-        what = "returned a gradient that is not finite"
-    else:
-        what = f"returned a log-density of {raw.log_density[0] if raw is not None else np.nan}"
-    again = f" (and again when retried {retries} time{'s' if retries > 1 else ''})" if retries else ""
-    point = np.array2string(parameters, precision=6, threshold=12, separator=", ", max_line_width=1000)
-    return (
-        f"the target {what} at parameters {point}{again}; return -inf where the density is zero, "
-        "mend the model there, or pass on_failure='reject' to declare such points outside the support"
-    )

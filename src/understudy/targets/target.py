@@ -102,6 +102,26 @@ class Target:
         self._both = value_and_gradient
         self._returns_gradient = returns_gradient
 
+    @staticmethod
+    def from_factory(make: Callable[[], Target]) -> Target:
+        """Return the target that `make` builds; worker processes build it anew, once each, instead of being sent it.
+
+        For models that cannot be pickled: a compiled solver, an open connection, a licence. `make` is called here
+        too, since the run must know dimension, names and bounds.
+
+        Examples
+        --------
+        >>> import threading
+        >>> def make():
+        ...     solver = threading.Lock()  # stands for what cannot be pickled
+        ...     return Target(lambda x: -0.5 * x @ x if solver else 0.0, dim=2)
+        >>> Target.from_factory(make)
+        Target(dim=2, gradient=False, vectorized=False)
+        """
+        from understudy.targets.factory import from_factory
+
+        return from_factory(make)  # type: ignore[return-value]
+
     def __repr__(self) -> str:
         return f"Target(dim={self.dim}, gradient={self.has_gradient}, vectorized={self.vectorized})"
 

@@ -1,0 +1,84 @@
+"""The engine for what the user asked for."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import Executor
+from functools import partial
+from importlib import import_module
+
+from understudy.checks import require_whole
+from understudy.errors import InputError, MissingExtraError
+from understudy.targets.engines.answer import Engine
+from understudy.targets.engines.in_process import InProcess
+from understudy.targets.engines.on_executor import OnExecutor
+from understudy.targets.target import AnyTarget
+
+# Each worker has one core to itself; threads of its linear algebra would only fight over the others.
+_THREADS = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+
+def engine_for(
+    target: AnyTarget,
+    *,
+    executor: Executor | Callable[[], Executor] | None = None,
+    cores: int | None = None,
+    timeout: float | None = None,
+) -> Engine:
+    """Return the engine that evaluates here, on an executor, or on this machine's cores.
+
+    Parameters
+    ----------
+    target : Target or ForwardTarget
+        What to evaluate.
+    executor : Executor or callable, optional
+        Where to evaluate; see `OnExecutor`.
+    cores : int, optional
+        How many worker processes on this machine to evaluate in; needs the extra ``parallel``.
+    timeout : float, optional
+        Seconds that one evaluation may take.
+
+    Examples
+    --------
+    >>> from understudy import Target
+    >>> type(engine_for(Target(lambda x: -0.5 * x @ x, dim=2))).__name__
+    'InProcess'
+    """
+    if executor is not None and cores is not None:
+        raise InputError("executor= and cores= were both given; give one of them")
+    if cores is not None:
+        return OnExecutor(target, on_cores(cores), timeout)
+    return InProcess(target, timeout) if executor is None else OnExecutor(target, executor, timeout)
+
+
+def on_cores(cores: int) -> Callable[[], Executor]:
+    """Return a function that makes a pool of this many worker processes, by loky.
+
+    In the workers linear algebra has one thread each, unless the environment says otherwise (``OMP_NUM_THREADS`` and
+    its like).
+
+    Examples
+    --------
+    >>> on_cores(0)
+    Traceback (most recent call last):
+    understudy.errors.InputError: cores must be a whole number of at least 1, got 0
+    """
+    require_whole("cores", cores, 1)
+    try:
+        import_module("cloudpickle")
+        loky = import_module("loky")
+    except ImportError as error:
+        raise MissingExtraError(
+            f"cores= needs loky and cloudpickle, and {error.name} is not installed; "
+            "pip install 'understudy[parallel]'"
+        ) from error
+    environment = {name: os.environ.get(name, "1") for name in _THREADS}
+    return partial(loky.ProcessPoolExecutor, int(cores), env=environment)

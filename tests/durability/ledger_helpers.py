@@ -1,0 +1,79 @@
+"""Ledgers to try things on, and how to compare what comes out of them."""
+
+from __future__ import annotations
+
+import sqlite3
+
+import numpy as np
+
+from understudy.targets.ledger import Header, Ledger, Row
+
+DIM = 3
+
+
+def header(dim=DIM, **changes):
+    given = {
+        "library_version": "0.1.0",
+        "dim": dim,
+        "names": tuple(f"x[{i}]" for i in range(dim)),
+        "settings": {"draws": 10},
+        "seed": 1,
+        "fingerprint": {"version": "1"},
+    }
+    return Header(**{**given, **changes})
+
+
+def make_row(lane, index, dim=DIM, **changes):
+    """Return a row that its place decides."""
+    rng = np.random.default_rng([lane, index])
+    given = {
+        "lane": lane,
+        "index": index,
+        "phase": "warm-up" if index < 10 else "draws",
+        "chain": lane - 1,
+        "step": index,
+        "position": rng.normal(size=dim),
+        "log_density": float(rng.normal()),
+        "gradient": rng.normal(size=dim) if index % 2 else None,
+        "outputs": rng.normal(size=4) if index % 3 else None,
+        "seconds": 1e-3 * float(rng.uniform()),
+        "attempts": 1 + index % 2,
+        "message": "it failed once: π" if index % 2 else "",
+    }
+    return Row(**{**given, **changes})
+
+
+def bits(row):
+    """Return all of a row, so that rows compare equal only if every bit is the same."""
+    return tuple(
+        value.tobytes()
+        if isinstance(value, np.ndarray)
+        else value.hex()
+        if isinstance(value, float)
+        else value
+        for value in vars(row).values()
+    )
+
+
+def fill(path, n_lanes=3, n=40, **options):
+    """Make a ledger with rows, failures and snapshots, and close it; return all its rows by place."""
+    with Ledger.open(path, header(**options)) as ledger:
+        rows = write(ledger, n_lanes, n, **options)
+    return rows
+
+
+def write(ledger, n_lanes=3, n=40, dim=DIM):
+    rows = {}
+    for index in range(n):
+        batch = [make_row(lane, index, dim) for lane in range(n_lanes)]
+        rows.update({(row.lane, row.index): bits(row) for row in batch})
+        ledger.append(batch)
+    ledger.failed(1, 3, 1, np.ones(dim), "it failed", 0.5)
+    ledger.save("kernel", {"mean": np.arange(300.0), "mask": np.array([True, False])}, {"step_size": 0.1})
+    ledger.save("draws/0", {"draws": np.ones((20, dim))}, {})
+    return rows
+
+
+def raw(path):
+    """Open a ledger's file as anybody could."""
+    return sqlite3.connect(path, isolation_level=None)

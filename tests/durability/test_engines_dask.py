@@ -1,0 +1,111 @@
+"""Engines on Dask, for real: a local cluster of processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+from engine_executors import dask_client, running
+from engine_models import EXIT, HANG, OK, RAISE, gather, moody, rows, sleepy, sums, values
+
+from understudy import Target
+from understudy.errors import EvaluationTimeout, ModelError, WorkerError
+from understudy.targets.engines import InProcess, OnExecutor
+
+pytest.importorskip("distributed", reason="Dask comes with the extra dask")
+
+
+@pytest.fixture(scope="module")
+def client():
+    with dask_client(workers=2, threads=2) as found:
+        yield found
+
+
+def test_the_same_values_as_alone_here(client):
+    parameters = np.random.default_rng(1).standard_normal((20, 40))
+    expected = values(InProcess(sums(), one_by_one=True), parameters)
+    assert np.array_equal(values(OnExecutor(sums(), client.get_executor()), parameters), expected)
+
+
+def test_what_the_model_does_is_an_answer(client):
+    engine = OnExecutor(moody(), client, timeout=0.5)  # the client itself will do
+    found = gather(engine, rows(OK, RAISE, EXIT, HANG, OK))
+    assert [type(answer.error) for answer in found] == [
+        type(None),
+        KeyError,
+        ModelError,
+        EvaluationTimeout,
+        type(None),
+    ]
+    assert len(client.scheduler_info()["workers"]) == 2
+
+
+def test_the_same_row_again_is_evaluated_again(client, tmp_path):
+    """Dask would hand back the result that it has for the same arguments."""
+
+    def log_density(x):
+        n = len(os.listdir(str(tmp_path)))
+        open(os.path.join(str(tmp_path), str(n)), "x").close()
+        return float(n)
+
+    engine = OnExecutor(Target(log_density, dim=2), client.get_executor())
+    assert [values(engine, rows(OK))[0] for _ in range(3)] == [0.0, 1.0, 2.0]
+
+
+def test_a_client_that_is_closed_is_not_waited_for(monkeypatch):
+    monkeypatch.setattr("understudy.targets.engines.request._LOOK_EVERY", 0.2)
+    with dask_client(workers=1) as found:
+        engine = OnExecutor(moody(), found.get_executor())
+        values(engine, rows(OK))
+        threading.Timer(0.3, found.close).start()
+        with pytest.raises(WorkerError, match="cannot be made again"):
+            gather(engine, rows(HANG))
+
+
+def _storm(client, seconds, rows_each, pause):
+    """Chains in threads, a worker killed every second; return what they got and what they should have."""
+    engine = OnExecutor(sleepy(0.2), client.get_executor())
+    parameters = np.random.default_rng(1).uniform(size=(4 * rows_each, 2))
+    found, done, kills = {}, threading.Event(), [0]
+
+    def chain(i):
+        for row in range(i, len(parameters), 4):
+            found[row] = values(engine, parameters[row : row + 1])[0]
+
+    def kill():
+        rng = np.random.default_rng(2)
+        until = time.monotonic() + seconds
+        while not done.wait(pause) and time.monotonic() < until:
+            pids = running(client)
+            if pids:
+                os.kill(int(rng.choice(pids)), signal.SIGKILL)
+                kills[0] += 1
+
+    chains = [threading.Thread(target=chain, args=(i,), daemon=True) for i in range(4)]
+    killer = threading.Thread(target=kill, daemon=True)
+    for thread in [*chains, killer]:
+        thread.start()
+    for thread in chains:
+        thread.join(seconds + 180)
+    done.set()
+    killer.join()
+    engine.close()
+    assert not any(thread.is_alive() for thread in chains)
+    expected = [-0.5 * float(x @ x) for x in parameters]
+    assert [found.get(i) for i in range(len(parameters))] == expected
+    return kills[0]
+
+
+def test_a_few_workers_killed():
+    with dask_client(workers=2) as found:
+        assert _storm(found, seconds=4, rows_each=12, pause=1.0) >= 1
+
+
+@pytest.mark.slow
+def test_a_worker_killed_every_second_for_two_minutes():
+    with dask_client(workers=4) as found:
+        assert _storm(found, seconds=120, rows_each=300, pause=1.0) >= 20

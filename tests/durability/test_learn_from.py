@@ -1,0 +1,125 @@
+"""A new run learns from the ledgers of others, at no cost, and only of the same target."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import understudy as us
+from understudy.errors import InputError, LedgerError, LedgerMismatch
+from understudy.targets.ledger import Ledger
+
+PRECISION = np.array([[2.0, 0.7, 0.0], [0.7, 1.0, 0.2], [0.0, 0.2, 0.5]])
+
+
+class Model:
+    """A slightly skewed posterior that counts its calls."""
+
+    def __init__(self, shift=0.0, gradient=True):
+        self.calls, self.shift = 0, shift
+        self.target = us.Target(
+            self.value,
+            self.slope if gradient else None,
+            dim=3,
+            names=["a", "b", "c"],
+            bounds=[(0, None), None, None],
+        )
+
+    def value(self, x):
+        self.calls += 1
+        z = np.append(np.log(x[0]), x[1:]) - self.shift
+        return -0.5 * z @ PRECISION @ z - 0.02 * z[1] ** 4
+
+    def slope(self, x):
+        z = np.append(np.log(x[0]), x[1:]) - self.shift
+        slope = -PRECISION @ z - np.array([0.0, 0.08 * z[1] ** 3, 0.0])
+        return slope / np.array([x[0], 1.0, 1.0])
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory):
+    path = tmp_path_factory.mktemp("ledgers") / "old.db"
+    run = us.sample(Model().target, draws=100, random_seed=1, ledger=path, progressbar=False)
+    return path, run
+
+
+def test_warm_up_is_cheaper_and_the_draws_are_right(old):
+    path, _ = old
+    alone, run = (
+        us.sample(Model().target, draws=400, random_seed=2, learn_from=ledgers, progressbar=False)
+        for ledgers in (None, [path])
+    )
+    assert run.surrogate.sd < alone.surrogate.sd or run.warmup.cost.n_exact < alone.warmup.cost.n_exact
+    assert len(run.training.position) > run.warmup.cost.n_exact, "and it had more to learn from"
+    assert run.exact and run.complete
+    # Six standard errors of a difference of means of 400 effective draws each (there are some 1600).
+    means = [np.log(each.draws[..., 0]).mean() for each in (alone, run)]
+    assert abs(means[0] - means[1]) < 6 * np.sqrt(2 / 400) * np.log(alone.draws[..., 0]).std()
+
+
+def test_all_that_was_evaluated_is_counted_but_one_look(old):
+    path, _ = old
+    model = Model()
+    run = us.sample(model.target, draws=50, random_seed=2, learn_from=[path], progressbar=False)
+    assert model.calls == run.cost.n_exact + 1, "one recorded position is evaluated again"
+
+
+def test_values_of_a_target_without_gradient_teach_one_with(tmp_path):
+    without = Model(gradient=False)
+    us.sample(without.target, draws=50, random_seed=1, ledger=tmp_path / "values.db", progressbar=False)
+    run = us.sample(
+        Model().target, draws=50, random_seed=1, learn_from=[tmp_path / "values.db"], progressbar=False
+    )
+    assert run.complete
+
+
+def test_another_target_is_refused_by_name(old):
+    path, _ = old
+    other = us.Target(lambda x: -x @ x, dim=3, names=["b", "a", "c"], bounds=[(0, None), None, None])
+    with pytest.raises(LedgerMismatch, match="'a' and 'b' have changed places"):
+        us.sample(other, learn_from=[path], progressbar=False)
+
+
+def test_another_likelihood_is_refused_after_one_evaluation(old):
+    path, _ = old
+    model = Model(shift=0.1)
+    with pytest.raises(LedgerMismatch, match="the likelihood, its data or the prior has changed"):
+        us.sample(model.target, learn_from=[path], progressbar=False)
+    assert model.calls == 1
+
+
+def test_a_resumed_run_has_learnt_the_same_though_the_other_ledger_is_gone(old, tmp_path):
+    path, _ = old
+    copy = tmp_path / "copy.db"
+    copy.write_bytes(path.read_bytes())
+    kwargs = {"random_seed": 3, "learn_from": [copy], "progressbar": False}
+    whole = us.sample(Model().target, draws=60, **kwargs)
+    us.sample(Model().target, draws=20, ledger=tmp_path / "new.db", **kwargs)
+    copy.unlink()
+    more = us.sample(Model().target, draws=60, ledger=tmp_path / "new.db", **kwargs)
+    assert more.draws.shape == whole.draws.shape
+
+
+@pytest.mark.parametrize(
+    ("learn_from", "error", "message"),
+    [
+        ("old.db", InputError, "must be a list of ledgers"),
+        (["missing.db"], LedgerError, "missing.db"),
+    ],
+)
+def test_bad_input(learn_from, error, message):
+    model = Model()
+    with pytest.raises(error, match=message):
+        us.sample(model.target, learn_from=learn_from, progressbar=False)
+    assert model.calls == 0
+
+
+def test_other_methods_do_not_learn_from_ledgers(old):
+    with pytest.raises(InputError, match="for the default method, not HMC"):
+        us.sample(Model().target, method=us.HMC(), learn_from=[old[0]], progressbar=False)
+
+
+def test_the_ledger_has_every_evaluation(old):
+    path, run = old
+    with Ledger.read(path) as ledger:
+        assert sum(1 for _ in ledger.rows()) == run.cost.n_exact
