@@ -19,7 +19,7 @@ from understudy.run.progress import Progress
 from understudy.run.request import Method, Request, check_request
 from understudy.run.signals import stopping_cleanly
 from understudy.targets import AnyTarget, Evaluation, Evaluator
-from understudy.targets.engines import engine_for
+from understudy.targets.engines import BlasThreads, engine_for
 from understudy.warmup import Auto
 
 
@@ -115,9 +115,9 @@ def sample(
     Evaluator(
         target, on_failure, retries
     )  # checks its own settings before a file is made or a worker started
-    engine = None
+    engine, threads = None, BlasThreads()
     if executor is not None or cores is not None or timeout is not None:
-        engine = engine_for(target, executor=executor, cores=cores, timeout=timeout)
+        engine = engine_for(target, executor=executor, cores=cores, timeout=timeout, threads=threads)
     elsewhere = executor is not None or cores is not None
     if learn_from is not None and not isinstance(given, Auto):
         raise InputError(
@@ -135,8 +135,10 @@ def sample(
                 seed_given=random_seed is not None,
             )
             request = replace(request, seed=book.seed)
-        with stopping_cleanly():
-            evaluator = Evaluator(target, on_failure, retries, limit=max_evaluations, engine=engine)
+        with stopping_cleanly(), threads:
+            evaluator = Evaluator(
+                target, on_failure, retries, limit=max_evaluations, engine=engine, threads=threads
+            )
             known = _known(evaluator, book, learn_from, version)
             if book is not None:
                 evaluator.journal = book.journal(0)

@@ -75,6 +75,8 @@ class Evaluator(Settler):
         Where rows are evaluated; in this process if none is given.
     journal : Journal or None
         Where every evaluation is recorded before it is used, and taken from if it is there already.
+    threads : BlasThreads or None
+        Of linear algebra, given to a target that is called here.
     last_failure : str
         What happened at the last position that failed for good; empty if none did.
     failures : list of ndarray

@@ -14,7 +14,7 @@ import numpy as np
 
 from understudy.errors import BudgetError, EvaluationError, InputError, OutputError, WorkerError
 from understudy.targets.counts import Counts
-from understudy.targets.engines import Answer, Engine, InProcess
+from understudy.targets.engines import Answer, BlasThreads, Engine, InProcess
 from understudy.targets.journal import Journal
 from understudy.targets.ledger import Row
 from understudy.targets.raw import Raw, stack
@@ -33,6 +33,7 @@ class Settler:
     limit: int | None = None
     engine: Engine | None = None
     journal: Journal | None = None
+    threads: BlasThreads | None = None
     last_failure: str = field(default="", init=False)
     failures: list[np.ndarray] = field(default_factory=list, init=False, repr=False)
     # What to do while an evaluation is under way and until it is recorded: threads let others compute meanwhile.
@@ -64,9 +65,11 @@ class Settler:
     def use(self, engine: Engine | None) -> None:
         """Evaluate by another engine from now on; here, if it is None."""
         self.engine = engine
-        self._engine: Engine = InProcess(self.target) if engine is None else engine
+        self._engine: Engine = InProcess(self.target, threads=self.threads) if engine is None else engine
         # Any other takes rows one by one as it is.
-        self._one_by_one: Engine = InProcess(self.target, one_by_one=True) if engine is None else engine
+        self._one_by_one: Engine = (
+            InProcess(self.target, one_by_one=True, threads=self.threads) if engine is None else engine
+        )
 
     @property
     def proven(self) -> list[bool]:

@@ -7,8 +7,9 @@ model does (raises, exits, hangs, kills its process) ends as an answer or as a t
 """
 
 from understudy.targets.engines.answer import Answer, Engine
+from understudy.targets.engines.blas import BlasThreads
 from understudy.targets.engines.choose import engine_for, on_cores
 from understudy.targets.engines.in_process import InProcess
 from understudy.targets.engines.on_executor import OnExecutor
 
-__all__ = ["Answer", "Engine", "InProcess", "OnExecutor", "engine_for", "on_cores"]
+__all__ = ["Answer", "BlasThreads", "Engine", "InProcess", "OnExecutor", "engine_for", "on_cores"]

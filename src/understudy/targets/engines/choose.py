@@ -11,6 +11,7 @@ from importlib import import_module
 from understudy.checks import require_whole
 from understudy.errors import InputError, MissingExtraError
 from understudy.targets.engines.answer import Engine
+from understudy.targets.engines.blas import BlasThreads
 from understudy.targets.engines.in_process import InProcess
 from understudy.targets.engines.on_executor import OnExecutor
 from understudy.targets.target import AnyTarget
@@ -32,6 +33,7 @@ def engine_for(
     executor: Executor | Callable[[], Executor] | None = None,
     cores: int | None = None,
     timeout: float | None = None,
+    threads: BlasThreads | None = None,
 ) -> Engine:
     """Return the engine that evaluates here, on an executor, or on this machine's cores.
 
@@ -45,6 +47,8 @@ def engine_for(
         How many worker processes on this machine to evaluate in; needs the extra ``parallel``.
     timeout : float, optional
         Seconds that one evaluation may take.
+    threads : BlasThreads, optional
+        Given back to linear algebra while a target is called here.
 
     Examples
     --------
@@ -56,7 +60,9 @@ def engine_for(
         raise InputError("executor= and cores= were both given; give one of them")
     if cores is not None:
         return OnExecutor(target, on_cores(cores), timeout)
-    return InProcess(target, timeout) if executor is None else OnExecutor(target, executor, timeout)
+    if executor is None:
+        return InProcess(target, timeout, threads=threads)
+    return OnExecutor(target, executor, timeout)
 
 
 def on_cores(cores: int) -> Callable[[], Executor]:

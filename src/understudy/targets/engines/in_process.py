@@ -9,6 +9,7 @@ import numpy as np
 from understudy.errors import EngineClosed
 from understudy.targets.engines.answer import Answer
 from understudy.targets.engines.attempt import attempt, require_timeout
+from understudy.targets.engines.blas import BlasThreads
 from understudy.targets.target import AnyTarget
 
 
@@ -25,6 +26,8 @@ class InProcess:
     one_by_one : bool
         Whether a vectorised target is given its rows one by one as well, as on an executor. The results are then
         those of an executor to the last bit, where a product over a whole batch may round differently.
+    threads : BlasThreads, optional
+        Given back to linear algebra while the target is called.
 
     Examples
     --------
@@ -34,8 +37,16 @@ class InProcess:
     [-0.5, -0.5]
     """
 
-    def __init__(self, target: AnyTarget, timeout: float | None = None, *, one_by_one: bool = False) -> None:
+    def __init__(
+        self,
+        target: AnyTarget,
+        timeout: float | None = None,
+        *,
+        one_by_one: bool = False,
+        threads: BlasThreads | None = None,
+    ) -> None:
         self._target = target
+        self._threads = threads if threads is not None and threads.matter else None
         self._timeout = require_timeout(timeout)
         self._together = target.vectorized and timeout is None and not one_by_one
         self._closed = False
@@ -47,7 +58,13 @@ class InProcess:
             if self._closed:
                 raise EngineClosed("this engine has been closed; make a new one")
             rows = np.arange(start, start + size)
-            found = attempt(self._target, parameters[rows], gradient, self._timeout)
+            if self._threads is not None:
+                self._threads.widen()
+            try:
+                found = attempt(self._target, parameters[rows], gradient, self._timeout)
+            finally:
+                if self._threads is not None:
+                    self._threads.narrow()
             yield Answer(rows, found.raw, found.error, found.seconds)
 
     def close(self) -> None:
