@@ -1,0 +1,187 @@
+"""A ledger of another target or of another run is refused before anything is spent; the refusal says what changed."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+from ledger_helpers import bits
+
+import understudy as us
+from understudy.errors import LedgerMismatch
+from understudy.targets.ledger import Ledger
+
+DATA = np.array([0.4, -0.2, 1.0, 0.3])
+SETTINGS = {"draws": 10, "chains": 2, "random_seed": 5, "progressbar": False}
+
+
+class Counting:
+    """A function that counts its calls."""
+
+    def __init__(self, function):
+        self.function, self.calls = function, 0
+
+    def __call__(self, x):
+        self.calls += 1
+        return self.function(x)
+
+
+def outputs(x):
+    return np.array([x[0], x[1], x[0] + x[1], x[0] * x[1]])
+
+
+def forward(
+    function=outputs,
+    data=DATA,
+    sd=0.5,
+    prior=None,
+    names=("depth", "slope"),
+    bounds=None,
+):
+    counting = Counting(function)
+    likelihood = us.GaussianLikelihood(data, sd=sd)
+    prior = us.NormalPrior(0.0, 1.0, dim=2) if prior is None else prior
+    return counting, us.ForwardTarget(
+        counting,
+        likelihood,
+        prior,
+        jacobian=lambda x: (counting(x), np.array([[1, 0], [0, 1], [1, 1], [x[1], x[0]]])),
+        names=names,
+        bounds=bounds,
+    )
+
+
+def log_density(function=lambda x: -0.5 * x @ x, dim=2, names=("depth", "slope")):
+    counting = Counting(function)
+    return counting, us.Target(counting, dim=dim, names=names)
+
+
+def contents(path):
+    with Ledger.read(path) as ledger:
+        return [bits(row) for row in ledger.rows()], ledger.names()
+
+
+# What changes, how the target is then, what the refusal says, and how many evaluations it took to find out.
+CHANGES = {
+    "data": (forward, {"data": np.array([0.4, -0.2, 1.0, 0.31])}, "data", 0),
+    "noise": (forward, {"sd": 0.4}, "0.5.*0.4", 0),
+    "bounds": (forward, {"bounds": [(0, None), None]}, r"bounds of 'depth' were none, are \(0.*None\)", 0),
+    "prior": (forward, {"prior": us.NormalPrior(0.0, 2.0, dim=2)}, "prior sd of 'depth' was 1.*is 2", 0),
+    "kind of prior": (
+        forward,
+        {"prior": us.UniformPrior(-9.0, 9.0, dim=2)},
+        "prior was .*Normal.*is .*Uniform",
+        0,
+    ),
+    "order of parameters": (
+        forward,
+        {"names": ("slope", "depth")},
+        "'depth' and 'slope' have changed places",
+        0,
+    ),
+    "names": (forward, {"names": ("depth", "width")}, "'slope' is now called 'width'", 0),
+    "dim": (
+        forward,
+        {"prior": us.NormalPrior(0.0, 1.0, dim=3), "names": ("depth", "slope", "width")},
+        "dim was 2, is 3",
+        0,
+    ),
+    "kind": (log_density, {}, "was given by a forward model, is given by its log-density", 0),
+    "model": (
+        forward,
+        {"function": lambda x: outputs(x) + 0.01},
+        "log-density at a position.*was .* and is now",
+        1,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def ledger(tmp_path_factory):
+    """The ledger of a run that is not complete."""
+    path = tmp_path_factory.mktemp("changed") / "run.db"
+    counting, target = forward()
+
+    def stop(x):
+        if counting.calls > 60:
+            raise KeyboardInterrupt
+        return outputs(x)
+
+    counting.function = stop
+    run = us.sample(target, ledger=path, version="1", **SETTINGS)
+    assert not run.complete
+    return path
+
+
+@pytest.mark.parametrize("what", CHANGES)
+def test_a_changed_target_is_refused(what, ledger):
+    make, changes, said, n_calls = CHANGES[what]
+    before = contents(ledger)
+    counting, target = make(**changes)
+    with pytest.raises(LedgerMismatch, match=said) as caught:
+        us.sample(target, ledger=ledger, version="1", **SETTINGS)
+    assert counting.calls == n_calls
+    assert str(ledger) in str(caught.value) and "start a new ledger" in str(caught.value)
+    assert contents(ledger) == before, "a refused call adds nothing"
+
+
+def test_a_changed_version_is_refused(ledger):
+    counting, target = forward()
+    for version, said in (("2", "version was '?1'?, is '?2'?"), (None, "version was '?1'?")):
+        with pytest.raises(LedgerMismatch, match=said):
+            us.sample(target, ledger=ledger, version=version, **SETTINGS)
+    assert counting.calls == 0
+
+
+def test_a_changed_likelihood_of_a_bare_log_density_is_refused(tmp_path):
+    counting, target = log_density()
+    us.sample(target, ledger=tmp_path / "run.db", **SETTINGS)
+    counting, target = log_density(lambda x: -0.6 * x @ x)
+    with pytest.raises(LedgerMismatch, match=r"was .* and is now"):
+        us.sample(target, ledger=tmp_path / "run.db", **SETTINGS | {"draws": 20})
+    assert counting.calls == 1
+
+
+SETTING_CHANGES = {
+    "method": ({"method": us.HMC(0.1, 5)}, 'was {"method": "Auto".*is {"method": "HMC"'),
+    "a setting of the method": ({"method": us.Auto(surrogate=us.SoftplusNetwork(20))}, "method was"),
+    "chains": ({"chains": 3}, "chains was 2, is 3"),
+    "tune": ({"tune": 90}, "tune was null, is 90"),
+    "init": ({"init": np.zeros(2)}, "init was null, is"),
+    "seed": ({"random_seed": 6}, "random_seed was 5, is 6"),
+    "max_evaluations": ({"max_evaluations": 400}, "max_evaluations was null, is 400"),
+    "on_failure": ({"on_failure": "reject"}, 'on_failure was "raise", is "reject"'),
+}
+
+
+@pytest.mark.parametrize("what", SETTING_CHANGES)
+def test_a_changed_setting_is_refused(what, ledger):
+    changes, said = SETTING_CHANGES[what]
+    counting, target = forward()
+    with pytest.raises(LedgerMismatch, match=said):
+        us.sample(target, ledger=ledger, version="1", **SETTINGS | changes)
+    assert counting.calls == 0
+
+
+def test_what_may_change(tmp_path):
+    """How rows are evaluated, how often they are retried, and how many draws are asked for."""
+    counting, target = log_density()
+    first = us.sample(target, ledger=tmp_path / "run.db", **SETTINGS)
+    again = us.sample(
+        target,
+        ledger=tmp_path / "run.db",
+        retries=7,
+        timeout=60.0,
+        **{name: value for name, value in SETTINGS.items() if name != "random_seed"},
+    )
+    assert np.array_equal(first.draws, again.draws)
+    assert counting.calls == first.cost.n_exact, "a run that is complete is not even rechecked"
+
+
+def test_every_change_is_named_at_once(ledger):
+    _, target = forward(sd=0.4, names=("depth", "width"))
+    with pytest.raises(LedgerMismatch) as caught:
+        us.sample(target, ledger=ledger, version="2", **SETTINGS)
+    assert re.search("width", str(caught.value)) and re.search("0.4", str(caught.value))
+    assert re.search("version", str(caught.value))

@@ -1,0 +1,51 @@
+"""SIGTERM and Ctrl-C end a run cleanly, wherever it evaluates: with draws so far, and a ledger to go on from."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+import resume_cases as cases
+from resume_runs import Trial, account, whole
+
+SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
+PAUSE = 0.005
+
+
+def stop_and_resume(nursery, folder, case, where, number, shares):
+    """Make runs that are told to stop after shares of the time that they take; check how they end and go on."""
+    options = {"pause": PAUSE, "where": where}
+    wanted, needed, seconds = whole(nursery, folder / "whole", case, **options)
+    n_stopped = 0
+    for share in shares:
+        trial = Trial(folder / str(share), case, options)
+        ended, _ = nursery.go(trial.job(), after=share * seconds, number=number)
+        assert ended == 0, "it ends by itself, with a result"
+        found = trial.load()
+        if not found["complete"]:
+            n_stopped += 1
+            n = found["draws"].shape[1]
+            assert (found["draws"] == wanted["draws"][:, :n]).all()
+            ended, _ = nursery.go(trial.job())
+            assert ended == 0
+        cases.assert_same(trial.load(), wanted)
+        paid = account(trial, needed)
+        # Calls under way when the signal came are not waited for.
+        assert 0 <= paid.n_repeated <= {"here": 1, "threads": 3, "cores": 6}[where]
+    assert n_stopped, "none was stopped; the times are wrong"
+
+
+@pytest.mark.parametrize("name", SIGNALS)
+@pytest.mark.parametrize("where", ["here", "threads"])
+def test_a_run_that_is_told_to_stop(name, where, nursery, tmp_path):
+    stop_and_resume(nursery, tmp_path, "HMC", where, SIGNALS[name], (0.3, 0.8))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SIGNALS)
+@pytest.mark.parametrize("where", ["here", "threads", "cores"])
+@pytest.mark.parametrize("case", ["auto", "auto, outputs", "HMC", "RNSHMC"])
+def test_any_run_that_is_told_to_stop(name, where, case, nursery, tmp_path, rng):
+    if where == "cores":
+        pytest.importorskip("loky", reason="loky comes with the extra parallel")
+    stop_and_resume(nursery, tmp_path, case, where, SIGNALS[name], sorted(rng.uniform(0.05, 0.95, size=4)))
