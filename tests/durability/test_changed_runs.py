@@ -151,7 +151,6 @@ SETTING_CHANGES = {
     "init": ({"init": np.zeros(2)}, "init was null, is"),
     "seed": ({"random_seed": 6}, "random_seed was 5, is 6"),
     "max_evaluations": ({"max_evaluations": 400}, "max_evaluations was null, is 400"),
-    "on_failure": ({"on_failure": "reject"}, 'on_failure was "raise", is "reject"'),
 }
 
 

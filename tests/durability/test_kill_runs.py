@@ -108,7 +108,6 @@ def test_killed_at_twenty_places_on_the_way_to_the_disk(case, where, nursery, tm
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(reason="loky's workers wait for tasks of a parent that is gone", strict=True)
 def test_workers_end_with_a_killed_run(nursery, tmp_path):
     pytest.importorskip("loky", reason="loky comes with the extra parallel")
     trial = Trial(tmp_path, "auto", {"pause": PAUSE, "where": "cores"})

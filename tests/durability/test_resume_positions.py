@@ -25,16 +25,7 @@ def rewritten(path, new, change):
             ledger.append([replace(row, position=change(row))])
 
 
-#: Their warm-up asks whether a position was evaluated, to the last bit, and goes on from positions of its own.
-NOT_YET = ("auto", "auto, values", "auto, bounds", "auto, vectorized", "auto, vectorized gradient")
-NOT_YET_MARK = pytest.mark.xfail(
-    raises=LedgerMismatch, strict=False, reason="warm-up is not proof against rounding"
-)
-
-
-@pytest.mark.parametrize(
-    "case", [pytest.param(case, marks=NOT_YET_MARK) if case in NOT_YET else case for case in cases.CASES]
-)
+@pytest.mark.parametrize("case", cases.CASES)
 @pytest.mark.parametrize("noise", [1e-15, 1e-12])
 def test_positions_that_differ_in_rounding(case, noise, tmp_path):
     first = sample(case, tmp_path / "run.db")

@@ -151,10 +151,10 @@ class SurrogateGuide:
         """Pay one exact value for each proposal."""
         exact, discrepancy = np.full(len(position), np.inf), np.full(len(position), np.nan)
         if complete.any():
-            arrived = position if complete.all() else position[complete]
-            exact[complete] = self.evaluator.value(arrived).potential
+            found = self.evaluator.value(position if complete.all() else position[complete])
+            exact[complete], position = found.potential, found.into(position, complete)
             with np.errstate(all="ignore"):
-                discrepancy[complete] = exact[complete] - self.height(arrived)
+                discrepancy[complete] = exact[complete] - self.height(found.position)
         return State(position, exact, known_force=KnownForce(self.surrogate, gradient)), discrepancy
 
     def n_exact(self, n_taken: np.ndarray, complete: np.ndarray) -> np.ndarray:

@@ -100,7 +100,8 @@ class SurrogateTransition(EuclideanGuided):
         position, momentum = stage.leave(end, moved, state)
         exact = np.array(state.potential)
         if moved.any():
-            exact[moved] = evaluator.value(position if moved.all() else position[moved]).potential
+            found = evaluator.value(position if moved.all() else position[moved])
+            exact[moved], position = found.potential, found.into(position, moved)
         with np.errstate(invalid="ignore"):
             before, after = state.potential - start.potential, exact - end.potential
             error = np.where(moved, after - before, np.nan)

@@ -186,7 +186,7 @@ def _require_same_run(ledger: Ledger, now: Header, seed: int | None) -> None:
             "start a new ledger"
         )
     for name, value in now.settings.items():
-        if name not in ("draws", "apart") and then.settings.get(name) != value:
+        if name not in ("draws", "apart", "on_failure") and then.settings.get(name) != value:
             changed.append(f"{name} was {_shown(then.settings.get(name))}, is {_shown(value)}")
     if seed is not None and then.seed != seed:
         changed.append(f"random_seed was {then.seed}, is {seed}")

@@ -158,10 +158,10 @@ def _known(
     version: str | None,
 ) -> list[Evaluation]:
     """Return what earlier runs have evaluated, as it was when this run began."""
-    if not paths:
-        return []
     if book is not None and (kept := book.keeper.known()) is not None:
         return kept
+    if not paths:
+        return []
     known = read_lessons(paths, evaluator, version)
     if book is not None:
         book.keeper.keep_known(known)

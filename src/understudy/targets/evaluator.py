@@ -48,6 +48,17 @@ class Evaluation:
     gradient: np.ndarray | None = None
     outputs: np.ndarray | None = None
 
+    def into(self, position: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """Return positions of which some `rows`, a mask, were asked for, with these as they were evaluated.
+
+        They are the same, but where a run is resumed on a machine that rounds differently: recorded positions win.
+        """
+        if self.position is position or (self.position == position[rows]).all():
+            return position
+        position = np.array(position)
+        position[rows] = self.position
+        return position
+
 
 @dataclass
 class Evaluator(Settler):

@@ -22,7 +22,7 @@ def middling(rows: Sequence[Row]) -> Row:
 def require_unchanged(row: Row, evaluator: Evaluator, path: str) -> None:
     """Evaluate a recorded position again, and raise if its log-density has changed."""
     parameters = evaluator.target.transform.to_parameters(row.position[None])
-    alone = Evaluator(evaluator.target, "reject", evaluator.retries, engine=evaluator.engine)
+    alone = Evaluator(evaluator.target, "raise", evaluator.retries, engine=evaluator.engine)
     potential = float(alone.value(row.position[None]).potential[0])
     found = -potential - float(evaluator.target.transform.log_jacobian(row.position[None])[0])
     if found == row.log_density or abs(found - row.log_density) <= _NEAR * max(1.0, abs(row.log_density)):

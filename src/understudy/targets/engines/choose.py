@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from functools import partial
@@ -25,6 +27,10 @@ _THREADS = (
     "VECLIB_MAXIMUM_THREADS",
     "NUMEXPR_NUM_THREADS",
 )
+
+
+#: Seconds between looks at whether the parent of a worker is alive.
+_LOOK = 2.0
 
 
 def engine_for(
@@ -87,4 +93,21 @@ def on_cores(cores: int) -> Callable[[], Executor]:
             "pip install 'understudy[parallel]'"
         ) from error
     environment = {name: os.environ.get(name, "1") for name in _THREADS}
-    return partial(loky.ProcessPoolExecutor, int(cores), env=environment)
+    return partial(
+        loky.ProcessPoolExecutor,
+        int(cores),
+        env=environment,
+        initializer=_end_with,
+        initargs=(os.getpid(),),
+    )
+
+
+def _end_with(parent: int) -> None:
+    """See to it, in a worker, that it ends when the process that made it is gone, however that ended."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_LOOK)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="understudy watch", daemon=True).start()

@@ -64,8 +64,21 @@ def open_reader(path: str | os.PathLike[str]) -> tuple[str, sqlite3.Connection, 
     real, exists = locate(path)
     if not exists:
         raise LedgerError(f"there is no ledger {os.fsdecode(path)}; check the path")
+    try:
+        return _reader(real, "ro")
+    except LedgerError as error:
+        # After a kill SQLite may have to tidy up first, which it does for those who could write.
+        cause = error.__cause__
+        if getattr(cause, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_READONLY or not os.access(
+            real, os.W_OK
+        ):
+            raise
+    return _reader(real, "rw")
+
+
+def _reader(real: str, mode: str) -> tuple[str, sqlite3.Connection, Header]:
     with our_errors(real, "opened"):
-        connection = connect(real, "ro")
+        connection = connect(real, mode)
     try:
         with our_errors(real, "opened"):
             connection.execute("PRAGMA query_only = ON")

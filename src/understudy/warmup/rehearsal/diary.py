@@ -15,6 +15,8 @@ from understudy.warmup.rehearsal.law import USUAL_RATE
 Kind = Literal["walk", "warm", "scout", "audit", "frontier"]
 #: A discrepancy counts as at most this far from the median: beyond it a proposal is as lost as can be.
 CLIP = 4.0
+#: Positions so near each other, relative to their size, are one: recorded ones may differ in rounding.
+SAME = 1e-6
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,11 +108,20 @@ class Diary:
         """Return positions as a state, with their gradients if all are known: none is paid for twice."""
         if not self.gradient:
             return State(position, potential)
-        heard = np.concatenate([each.position for each in self.heard])
-        gradient = np.concatenate([_gradient(each) for each in self.heard])
-        same = (heard[None] == position[:, None]).all(axis=2)
-        known = bool(same.any(axis=1).all())
-        return State(position, potential, gradient[same.argmax(axis=1)] if known else None)
+        row, known = self.recall(position)
+        gradient = np.concatenate([_gradient(each) for each in self.everything])[row]
+        return State(position, potential, gradient if known.all() and np.isfinite(gradient).all() else None)
+
+    @property
+    def potentials(self) -> np.ndarray:
+        """All that are known."""
+        return np.concatenate([each.potential for each in self.everything])
+
+    def recall(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return which evaluations are nearest to positions, and whether they are there, but for rounding."""
+        seen = np.concatenate([each.position for each in self.everything])
+        apart = np.abs(seen[None] - position[:, None]).max(axis=2)
+        return apart.argmin(axis=1), apart.min(axis=1) < SAME * (1.0 + np.abs(position).max(axis=1))
 
     def discrepancies(self, candidate: str, kinds: tuple[Kind, ...] = ("walk",)) -> np.ndarray:
         """Return exact less foretold potentials of one candidate, in order, finite ones only."""

@@ -112,7 +112,8 @@ class Explorer:
         for rows, kind in ((moved & walkers.cold, "walk"), (moved & ~walkers.cold, "warm")):
             if rows.any():
                 foretold = self.candidates.foretell(ends[rows])
-                potential[rows] = self.diary.try_out(ends[rows], kind, foretold).potential  # type: ignore[arg-type]
+                found = self.diary.try_out(ends[rows], kind, foretold)  # type: ignore[arg-type]
+                potential[rows], ends = found.potential, found.into(ends, rows)
         surrogate = self.candidates.surrogate
         with np.errstate(all="ignore"):
             before = walkers.potential - surrogate.potential(walkers.position)

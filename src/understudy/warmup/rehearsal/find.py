@@ -182,7 +182,7 @@ def _frame_of_curvature(diary: Diary, centre: np.ndarray, frame: Whitening) -> W
     """Measure the Hessian at the centre by a gradient a step away along each axis of the frame."""
     dim = len(centre)
     known = diary.training()
-    here = int((known.position == centre).all(axis=1).argmax())
+    here = int(np.abs(known.position - centre).max(axis=1).argmin())
     assert known.gradient is not None
     gradient, potential = frame.gradient_to_white(known.gradient[here]), float(known.potential[here])
     step, curvature, todo = np.ones(dim), np.eye(dim), np.arange(dim)

@@ -89,7 +89,8 @@ def rehearse(
     if by_outputs:
         start = find_by_outputs(diary, candidates, first)
     else:
-        first = first if init is not None else with_more_starts(diary, first)
+        if init is None and plan.budget is None and not plan.is_capped:
+            first = with_more_starts(diary, first)
         start = spread_out(find(diary, first, rng), streams.n_chains)
     if not by_outputs and not diary.gradient:
         determine_quadratic(diary, start, rng)
@@ -117,14 +118,11 @@ def rehearse(
 def _explorer(diary: Diary, candidates: Candidates, start: Start, rng: np.random.Generator) -> Explorer:
     """Train for the first time, and set the walkers out."""
     candidates.train(start.frame)
-    known = diary.training()
-    same = (known.position[None] == start.position[:, None]).all(axis=2)
-    missing = ~same.any(axis=1)
-    if missing.any():  # those that were put on the line have not been evaluated yet
-        diary.evaluate(start.position[missing])
-        known = diary.training()
-        same = (known.position[None] == start.position[:, None]).all(axis=2)
-    potential = np.where(same.any(axis=1), known.potential[same.argmax(axis=1)], np.inf)
+    _, known = diary.recall(start.position)
+    if not known.all():  # those that were put on the line have not been evaluated yet
+        diary.evaluate(start.position[~known])
+    row, known = diary.recall(start.position)
+    potential = np.where(known, diary.potentials[row], np.inf)
     return Explorer(diary, candidates, start.frame, first_walkers(start.position, potential, rng), rng)
 
 
