@@ -19,7 +19,7 @@ from understudy.errors import LedgerMismatch
 from understudy.results import Cost, LazyRecord, Record
 from understudy.run.describe import describe, versions
 from understudy.run.keeper import Keeper
-from understudy.run.recorder import Block, beside, joined
+from understudy.run.recorder import Block, beside, in_parameters, joined
 from understudy.run.request import Request
 from understudy.run.strand import Strand
 from understudy.targets import AnyTarget, Evaluator
@@ -209,8 +209,7 @@ def _loader(
         with Ledger.read(path) as ledger:
             keeper = Keeper(ledger, {})
             found = beside([_cut(joined(list(keeper.blocks(lane, n_steps))), n_steps) for lane in lanes])
-        flat = target.transform.to_parameters(found.positions.reshape(-1, found.positions.shape[2]))
-        return np.array(flat).reshape(found.positions.shape), found.stats
+        return in_parameters(found.positions, target), found.stats
 
     return load
 

@@ -18,11 +18,11 @@ from understudy.run.keeper import one_row
 from understudy.run.lessons import starts
 from understudy.run.production import draw
 from understudy.run.progress import Progress
-from understudy.run.recorder import Block, Recorder, beside
+from understudy.run.recorder import Block, Recorder, beside, in_parameters
 from understudy.run.request import DEFAULT_TUNE, Method, Request, needs_gradient
 from understudy.run.strand import Strand
 from understudy.surrogates import TrainingSet
-from understudy.targets import AnyTarget, Counts, Evaluation, Evaluator
+from understudy.targets import Counts, Evaluation, Evaluator
 from understudy.targets.engines import Engine
 from understudy.warmup import Auto, Learner, Training, Warmup, find_start, learner_for, warmup_for
 from understudy.warmup.rehearsal import Diary
@@ -159,6 +159,7 @@ class Job:
                     limit=self._share(),
                     engine=self.engine,
                     journal=None if book is None else book.journal(chain + 1, chain),
+                    threads=evaluator.threads,
                 )
                 own.trust_shapes()
                 alone = streams.of(chain), one_row(self.state, chain)
@@ -275,19 +276,13 @@ class Job:
         """Return a block in the user's coordinates."""
         if "n_metrics" in block.stats:
             cost = cost + Cost(n_metrics=int(block.stats["n_metrics"].sum()))
-        return Record(in_parameters(self.request.target, block.positions), block.stats, cost)
+        return Record(in_parameters(block.positions, self.request.target), block.stats, cost)
 
     def _trained_on(self) -> TrainingSet | None:
         """Return what the surrogate was trained on, or was to be."""
         if self.training is None and self._diary is not None and self._diary.heard:
             return self._diary.training()
         return self.training if self.training is not None else getattr(self._warmup, "training", None)
-
-
-def in_parameters(target: AnyTarget, positions: np.ndarray) -> np.ndarray:
-    """Return positions ``(chains, steps, dim)`` in the user's coordinates."""
-    flat = target.transform.to_parameters(positions.reshape(-1, positions.shape[2]))
-    return np.array(flat).reshape(positions.shape)
 
 
 def _steps(method: Method, tune: int | None) -> int:

@@ -20,6 +20,8 @@ from understudy.run.recorder import Block
 from understudy.targets import Counts, Evaluation
 from understudy.targets.ledger import Ledger, LedgerWarning
 
+#: A larger stand-in (the factor of a Gaussian process) is trained again when a run is resumed.
+MOST_BYTES = 1 << 26
 _METHOD, _WARMED, _LEARNT = "method", "warmed", "learnt"
 
 
@@ -65,10 +67,12 @@ class Keeper:
         return None if found is None else unpack(*found, {"target": self._references["target"]})
 
     def keep_warmed(self, parts: dict[str, Any]) -> bool:
-        """Keep what warm-up has come to; return False if it has parts that cannot be written."""
+        """Keep what warm-up has come to; return False if it cannot be written, or is too much."""
         try:
             arrays, meta = pack(parts, self._references)
         except ArchiveError:
+            return False
+        if sum(each.nbytes for each in arrays.values()) > MOST_BYTES:
             return False
         self._ledger.save(_WARMED, arrays, meta)
         self._kernel = {"kernel": parts["kernel"]}

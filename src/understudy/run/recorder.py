@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from understudy.kernels import Info, State
+from understudy.targets import AnyTarget
 
 STATISTICS = {
     "lp": float,
@@ -111,6 +112,12 @@ def beside(blocks: list[Block]) -> Block:
     n = min(block.n_steps for block in blocks)
     cut = [Block(block.positions[:, :n], {k: v[:, :n] for k, v in block.stats.items()}) for block in blocks]
     return Block(np.concatenate([block.positions for block in cut]), _stats(cut, axis=0))
+
+
+def in_parameters(positions: np.ndarray, target: AnyTarget) -> np.ndarray:
+    """Return positions ``(chains, steps, dim)`` in the user's coordinates."""
+    flat = target.transform.to_parameters(positions.reshape(-1, positions.shape[2]))
+    return np.array(flat).reshape(positions.shape)
 
 
 def _stats(blocks: list[Block], axis: int) -> dict[str, np.ndarray]:
