@@ -6,12 +6,13 @@ import json
 
 import numpy as np
 from engine_models import EXIT, OK, RAISE, gather, moody, rows, sums, values
-from mpi4py.futures import MPIPoolExecutor
 
 from understudy.targets.engines import InProcess, OnExecutor
 
 
 def main():
+    from mpi4py.futures import MPIPoolExecutor  # here, so that the file can be looked through without it
+
     parameters = np.random.default_rng(1).standard_normal((20, 40))
     with MPIPoolExecutor() as pool:
         same = np.array_equal(

@@ -100,6 +100,7 @@ def _storm(client, seconds, rows_each, pause):
     return kills[0]
 
 
+@pytest.mark.slow
 def test_a_few_workers_killed():
     with dask_client(workers=2) as found:
         assert _storm(found, seconds=4, rows_each=12, pause=1.0) >= 1

@@ -89,6 +89,7 @@ class TestDeaths:
         assert np.array_equal(values(engine, rows(OK, OK)), [0.0, -0.5])
         engine.close()
 
+    @pytest.mark.slow
     def test_a_row_that_kills_every_worker_is_to_blame(self):
         engine = engine_for(moody(), cores=2)
         found = gather(engine, rows(OK, DIE, OK, OK))
