@@ -68,11 +68,11 @@ def test_nor_to_where_there_is_no_mass():
     assert not abandoned(explorer, far, -two_modes(far)).any()
 
 
-def test_more_starts_are_opposite_to_the_lowest():
+def test_more_starts_are_opposite_to_the_lowest_and_further_out():
     diary = Diary.of(Evaluator(TARGET))
     position = np.array([[1.0, 0.0], [2.0, 0.5], [0.5, 0.0]])
     found = with_more_starts(diary, State.from_evaluation(diary.evaluate(position)))
-    np.testing.assert_array_equal(found.position[3:], [[-2.0, -0.5], [-1.0, 0.0]])
+    np.testing.assert_array_equal(found.position[3:], [[-4.0, -1.0], [-6.0, 0.0]])
     np.testing.assert_allclose(found.potential, -two_modes(found.position))
     np.testing.assert_allclose(found.gradient, -slope(found.position))
 

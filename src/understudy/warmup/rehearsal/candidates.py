@@ -30,10 +30,12 @@ TOO_PLAIN, STILL_POOR = 0.05, 0.2
 #: Up to how many parameters all candidates are tried from the start.
 FEW_PARAMETERS = 6
 N_HIDDEN = 300
+PLAIN = "quadratic"
 #: Rows of a process, of which each value is one and each gradient dim. If it cannot hold so many evaluations for each
 #: parameter it is not tried.
 MOST_ROWS, ENOUGH = 4800, 5
-#: Another candidate plays only if it is so much better; below this sd(D) none is better than a cheaper one.
+#: Another candidate plays only if it is so much better, and none but a quadratic with this sd(D), which costs the
+#: least and has no tails to go wrong.
 CLEARLY, GOOD_ENOUGH = 0.9, 0.02
 
 
@@ -87,11 +89,12 @@ class Candidates:
             return {name: fitted.potential(position) for name, fitted in self.fitted.items()}
 
     def choose(self) -> None:
-        """Let the best of them play; they are in the order of what they cost, so the first of equals."""
-        scores = {name: max(self.diary.sd(name), GOOD_ENOUGH) for name in self.fitted}
+        """Let the best of them play."""
+        scores = {name: self.diary.sd(name) for name in self.fitted}
         best = min(scores, key=lambda name: scores[name])
-        playing = scores.get(self.playing, np.inf)
-        if scores[best] < CLEARLY * playing or playing == scores[best] == GOOD_ENOUGH:
+        if scores.get(PLAIN, np.inf) < GOOD_ENOUGH:
+            self.playing = PLAIN
+        elif self.playing not in scores or scores[best] < CLEARLY * scores[self.playing]:
             self.playing = best
 
     def train(self, frame: Whitening) -> None:
@@ -117,7 +120,7 @@ class Candidates:
             return {type(self.recipe).__name__: self.recipe}
         if hasattr(self.target, "likelihood"):
             return self._emulators(frame)
-        found: dict[str, Surrogate] = {"quadratic": QuadraticNetwork(whitening=frame)}
+        found: dict[str, Surrogate] = {PLAIN: QuadraticNetwork(whitening=frame)}
         few = self.target.dim <= FEW_PARAMETERS
         if few or self._is_worth("network", TOO_PLAIN):
             found["network"] = QuadraticNetwork(N_HIDDEN, radial=True, whitening=frame)

@@ -30,6 +30,7 @@ WORTH = 1.003
 #: Of inner steps: those that are not accepted undo what the others gain.
 ACCEPTANCE = 0.95
 LEAST_ACCEPTANCE = 0.01
+FURTHEST = 4.0
 
 
 def freeze(
@@ -54,8 +55,13 @@ def freeze(
 def _chain(
     kernel: SurrogateTransition, frame: Whitening, position: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return successive positions of many chains in the frame, ``(steps, chains, dim)``."""
-    return np.stack([frame.to_white(each) for each in trace(kernel, position, rng, INNER_STEPS[-1] + 3)])
+    """Return successive positions of many chains in the frame, ``(steps, chains, dim)``.
+
+    They are measured in quartiles and held within `FURTHEST`, so that one chain far out does not speak for all.
+    """
+    chain = np.stack([frame.to_white(each) for each in trace(kernel, position, rng, INNER_STEPS[-1] + 3)])
+    low, middle, high = np.quantile(chain, [0.25, 0.5, 0.75], axis=(0, 1))
+    return np.clip((chain - middle) / np.where(high > low, (high - low) / 1.35, 1.0), -FURTHEST, FURTHEST)
 
 
 def _worth(chain: np.ndarray, k: int, accept: float) -> float:
