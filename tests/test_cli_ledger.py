@@ -77,13 +77,14 @@ def test_inspect(here):
     ("model", "says"),
     [
         (MODEL.format(extra="", dim=3), "dim was 2, is 3"),
-        (MODEL.format(extra=" - x[0]", dim=2), "the likelihood, its data or the prior has changed"),
+        (MODEL.format(extra=" - x[0]", dim=2), "the model, its data or the prior has changed"),
     ],
 )
-def test_a_changed_model_is_refused_in_one_line(here, model, says):
+@pytest.mark.parametrize("more", [[], ["--draws", 40]], ids=["finished", "more draws"])
+def test_a_changed_model_is_refused_in_one_line(here, model, says, more):
     assert begin().exit_code == 0
     (here / "model.py").write_text(model)
-    result = call("resume", "run.db", "model.py:target", "--draws", 40)
+    result = call("resume", "run.db", "model.py:target", *more)
     assert result.exit_code == 2
     assert says in result.output
     assert len(result.output.strip().splitlines()) == 1

@@ -72,7 +72,7 @@ class TestMoreDraws:
     def test_fewer_draws(self, case, where, tmp_path):
         first, _ = sample(case, tmp_path / "run.db", where, draws=20)
         fewer, n_calls = sample(case, tmp_path / "run.db", where, draws=7)
-        assert fewer.draws.shape[1] == 7 and fewer.complete and n_calls == 0
+        assert fewer.draws.shape[1] == 7 and fewer.complete and n_calls == 1
         assert np.array_equal(fewer.draws, first.draws[:, :7])
         assert all(
             np.array_equal(fewer.posterior.stats[name], each[:, :7], equal_nan=each.dtype.kind == "f")
@@ -80,7 +80,7 @@ class TestMoreDraws:
         )
         again, n_calls = sample(case, tmp_path / "run.db", where, draws=20)
         cases.assert_same(cases.arrays(again), cases.arrays(first))
-        assert n_calls == 0
+        assert n_calls == 1, "the recheck"
 
 
 @pytest.mark.parametrize("case", some(["auto", "auto, outputs", "auto, vectorized", "HMC", "RNSHMC"]))

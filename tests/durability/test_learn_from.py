@@ -83,7 +83,7 @@ def test_another_target_is_refused_by_name(old):
 def test_another_likelihood_is_refused_after_one_evaluation(old):
     path, _ = old
     model = Model(shift=0.1)
-    with pytest.raises(LedgerMismatch, match="the likelihood, its data or the prior has changed"):
+    with pytest.raises(LedgerMismatch, match="the model, its data or the prior has changed"):
         us.sample(model.target, learn_from=[path], progressbar=False)
     assert model.calls == 1
 
@@ -123,3 +123,38 @@ def test_the_ledger_has_every_evaluation(old):
     path, run = old
     with Ledger.read(path) as ledger:
         assert sum(1 for _ in ledger.rows()) == run.cost.n_exact
+
+
+def test_what_a_run_began_with_cannot_be_given_to_resume(old):
+    with pytest.raises(InputError, match=r"chains= is what the run .* began with"):
+        us.resume(old[0], Model().target, chains=3)
+
+
+def test_rejections_are_not_taken_back(tmp_path):
+    kwargs = {"draws": 20, "random_seed": 1, "ledger": tmp_path / "run.db", "progressbar": False}
+    us.sample(Model().target, on_failure="raise", **kwargs)
+    us.sample(Model().target, on_failure="reject", **kwargs)
+    us.sample(Model().target, on_failure="reject", **(kwargs | {"ledger": tmp_path / "other.db"}))
+    with pytest.raises(LedgerMismatch, match='on_failure was "reject", is "raise"'):
+        us.sample(Model().target, on_failure="raise", **(kwargs | {"ledger": tmp_path / "other.db"}))
+
+
+def test_a_stand_in_that_was_trained_otherwise_is_another_run(tmp_path):
+    rng = np.random.default_rng(1)
+    position = rng.standard_normal((40, 3))
+    stand_ins = [
+        us.QuadraticNetwork().fit(us.TrainingSet(position, scale * (position**2).sum(axis=1)), rng)
+        for scale in (0.5, 0.6)
+    ]
+    kernels = [us.SurrogateTransition(0.3, 3, surrogate=each) for each in stand_ins]
+    kwargs = {
+        "tune": 0,
+        "init": np.ones(3),
+        "random_seed": 1,
+        "ledger": tmp_path / "run.db",
+        "progressbar": False,
+    }
+    us.sample(Model().target, draws=5, method=kernels[0], **kwargs)
+    us.sample(Model().target, draws=8, method=kernels[0], **kwargs)
+    with pytest.raises(LedgerMismatch, match="method was"):
+        us.sample(Model().target, draws=9, method=kernels[1], **kwargs)

@@ -22,6 +22,7 @@ from understudy.run.keeper import Keeper
 from understudy.run.recorder import Block, beside, in_parameters, joined
 from understudy.run.request import Request
 from understudy.run.strand import Strand
+from understudy.surrogates.fingerprint import fingerprint
 from understudy.targets import AnyTarget, Evaluator
 from understudy.targets.identity import differences, identify
 from understudy.targets.journal import Journal
@@ -127,11 +128,6 @@ class Book:
         self.ledger.save(SURROGATE, {}, {name: str(value) for name, value in about.items()})
         self.can_keep = self.keeper.keep_warmed(parts)
 
-    def is_complete(self, draws: int, chains: int) -> bool:
-        """Whether all draws asked for are there, so that nothing will be evaluated."""
-        lanes = range(1, chains + 1) if self.apart else range(1)
-        return all(self.keeper.n_kept(lane) >= draws for lane in lanes)
-
     def recheck(self, evaluator: Evaluator) -> None:
         """Evaluate a recorded position again, and raise if its log-density has changed."""
         rows = [
@@ -161,7 +157,7 @@ class Book:
 def _settings(request: Request, on_failure: str) -> dict[str, Any]:
     """Return what decides what the program does, as JSON has it."""
     found = {
-        "method": describe(request.method),
+        "method": describe(request.method) | _trained(request.method),
         "chains": int(request.chains),
         "tune": None if request.tune is None else int(request.tune),
         "max_evaluations": None if request.max_evaluations is None else int(request.max_evaluations),
@@ -169,6 +165,12 @@ def _settings(request: Request, on_failure: str) -> dict[str, Any]:
         "on_failure": on_failure,
     }
     return dict(json.loads(json.dumps(found, default=str)))
+
+
+def _trained(method: object) -> dict[str, str]:
+    """Return the hash of a surrogate that came trained."""
+    surrogate = getattr(method, "surrogate", None)
+    return {"trained": fingerprint(surrogate)} if hasattr(surrogate, "potential_and_gradient") else {}
 
 
 def _digest(init: ArrayLike | None) -> str | None:
@@ -186,7 +188,12 @@ def _require_same_run(ledger: Ledger, now: Header, seed: int | None) -> None:
             "start a new ledger"
         )
     for name, value in now.settings.items():
-        if name not in ("draws", "apart", "on_failure") and then.settings.get(name) != value:
+        if name in ("draws", "apart"):
+            continue
+        # A run that a failure has ended may go on with such points declared outside, but not the other way round.
+        if name == "on_failure" and value == "reject":
+            continue
+        if then.settings.get(name) != value:
             changed.append(f"{name} was {_shown(then.settings.get(name))}, is {_shown(value)}")
     if seed is not None and then.seed != seed:
         changed.append(f"random_seed was {then.seed}, is {seed}")

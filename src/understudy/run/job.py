@@ -78,8 +78,8 @@ class Job:
         return self.engine is not None
 
     def recheck(self) -> None:
-        """See that the target is still the one that the ledger is of, unless nothing will be evaluated."""
-        if self.book is not None and not self.book.is_complete(self.request.draws, self.request.chains):
+        """See that the target is still the one that the ledger is of, even if it holds all that is asked for."""
+        if self.book is not None:
             self.book.recheck(self.evaluator)
 
     def warm_up(self, progress: Progress) -> None:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from os import PathLike
 from typing import Any
 
-from understudy.errors import LedgerMismatch
+from understudy.errors import InputError, LedgerMismatch
 from understudy.results import Run
 from understudy.run.book import ASKED
 from understudy.run.keeper import Keeper
 from understudy.run.sample import sample
 from understudy.targets import AnyTarget
 from understudy.targets.ledger import Ledger
+
+#: What may differ from call to call.
+MAY_DIFFER = {"version", "executor", "cores", "timeout", "retries", "on_failure", "progressbar"}
 
 
 def resume(path: str | PathLike[str], target: AnyTarget, *, draws: int | None = None, **options: Any) -> Run:
@@ -26,8 +29,8 @@ def resume(path: str | PathLike[str], target: AnyTarget, *, draws: int | None = 
     draws : int, optional
         Draws to keep of each chain, if not as many as asked for last.
     **options
-        What may differ from call to call, as for `sample`: `version`, `executor`, `cores`, `timeout`, `retries` and
-        `progressbar`.
+        What may differ from call to call, as for `sample`: `version`, `executor`, `cores`, `timeout`, `retries`,
+        `on_failure` (from "raise" to "reject") and `progressbar`.
 
     Examples
     --------
@@ -40,6 +43,12 @@ def resume(path: str | PathLike[str], target: AnyTarget, *, draws: int | None = 
     >>> more.draws.shape, bool((more.draws[:, :50] == run.draws).all())
     ((2, 80, 2), True)
     """
+    unknown_options = sorted(set(options) - MAY_DIFFER)
+    if unknown_options:
+        raise InputError(
+            f"{unknown_options[0]}= is what the run in {path} began with and cannot be given anew; leave it out, or "
+            "call sample() to begin another"
+        )
     with Ledger.read(path) as ledger:
         settings = ledger.header.settings
         method = Keeper(ledger, {"target": target}).method()
@@ -57,7 +66,6 @@ def resume(path: str | PathLike[str], target: AnyTarget, *, draws: int | None = 
         chains=settings["chains"],
         method=method,
         max_evaluations=settings["max_evaluations"],
-        on_failure=settings["on_failure"],
         ledger=path,
-        **options,
+        **{"on_failure": settings["on_failure"]} | options,
     )

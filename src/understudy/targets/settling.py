@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from understudy.errors import WorkerError
 from understudy.targets.engines import Answer
 from understudy.targets.raw import Raw, stack
 
@@ -78,6 +79,9 @@ def pause(retry: int) -> None:
 
 def failure_message(parameters: np.ndarray, failed: Failed) -> str:
     """Return one sentence about a row that failed for good."""
+    if isinstance(failed.error, WorkerError):
+        words = " ".join(str(failed.error).split())
+        return f"the target could not be evaluated at parameters {shown(parameters)}: {words}"
     retries = failed.attempts - 1
     again = f" (and again when retried {retries} time{'s' if retries > 1 else ''})" if retries else ""
     return (

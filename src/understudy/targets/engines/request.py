@@ -161,6 +161,8 @@ class Request:
             if found is None:
                 raise EngineClosed("the engine was closed while this evaluation was waited for")
             self._under_way.discard(found[0])
+            # A future and its callback hold each other: Dask would compute again what is still held when a worker dies.
+            found[0].future = None
             return found
 
     def _give_up(self) -> None:

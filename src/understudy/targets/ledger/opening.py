@@ -42,6 +42,11 @@ def open_writer(
         real, exists = locate(real)  # the last holder of the lock may have made it
         if not exists:
             create(real, header)
+        elif os.stat(real).st_nlink > 1:
+            raise LedgerError(
+                f"the ledger {real} has another name too (a hard link), under which somebody else could write to it; "
+                "copy it instead"
+            )
         with our_errors(real, "opened"):
             connection = connect(real, "rw")
         try:
