@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from understudy import Evaluator, QuadraticNetwork, SurrogateTransition, Target, TrainingSet, sample
 from understudy.results import warnings_for
 from understudy.results.discrepancy import longest_stays, middle_spread, spread, surprises
-from understudy.results.surrogate_diagnostics import held_up, longest_tolerable
+from understudy.results.surrogate_diagnostics import held_up, longest_tolerable, unlike_warmup
 
 
 def brute_longest(chain: np.ndarray) -> int:
@@ -162,3 +163,14 @@ def test_a_lobe_that_warmup_has_not_seen_does_not_go_unsaid(lobes, seed):
     assert abs((run.draws[:, :, 0] > 0).mean() - 0.4) > 0.02
     said = " ".join(warnings_for(run))
     assert "mass it has not seen" in said or "stayed at one place" in said
+
+
+@pytest.mark.parametrize(
+    ("at_draws", "in_warmup", "told"),
+    [(0.5, 0.01, True), (0.5, 0.1, False), (0.08, 0.001, False), (0.5, np.inf, False)],
+)
+def test_draws_unlike_warm_up_are_told(at_draws, in_warmup, told, rng):
+    discrepancy = rng.normal(scale=at_draws, size=(4, 1000))
+    found = unlike_warmup(discrepancy, SimpleNamespace(sd=in_warmup))
+    assert bool(found) == told
+    assert not unlike_warmup(discrepancy, None)

@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from understudy.results.discrepancy import Surprises, exact_share, longest_stays, middle_spread, surprises
+from understudy.results.discrepancy import (
+    Surprises,
+    exact_share,
+    longest_stays,
+    middle_spread,
+    spread,
+    surprises,
+)
 
 if TYPE_CHECKING:
     from understudy.results.run import Run
@@ -23,6 +30,8 @@ SHORT_STAY, SMALL_SHARE, LARGE_SHARE = 30, 0.02, 0.1
 TIMES_LONGER = 3.0
 #: Surprises that stand for a smaller share of the posterior are what tails are like.
 SMALL_MASS = 0.01
+#: sd(D) of the draws that is no trouble, and how many times that of warm-up it may be.
+SMALL_SD, TIMES_WIDER = 0.1, 10.0
 
 
 def surrogate_warnings(run: Run) -> list[str]:
@@ -32,6 +41,7 @@ def surrogate_warnings(run: Run) -> list[str]:
     if "discrepancy" in stats and run.draws.shape[1]:
         if "inner_acceptance" in stats:  # proposals of a surrogate transition come from the surrogate itself
             warnings += unseen_mass(surprises(stats["discrepancy"], run.surrogate), compare_with(run))
+            warnings += unlike_warmup(stats["discrepancy"], run.surrogate, compare_with(run))
         warnings += held_up(run.draws, stats["discrepancy"], compare_with(run))
     return warnings
 
@@ -71,6 +81,20 @@ def unseen_mass(found: Surprises, other: str = "method=HMC()") -> list[str]:
         f"the potential was far below what the surrogate foretold at {found.count} of {found.n:,} proposals, by "
         f"{found.worst:.1f} at worst: there may be mass it has not seen; tune longer (tune=), start chains further "
         f"apart (init=), or hold the draws against {other}"
+    ]
+
+
+def unlike_warmup(
+    discrepancy: np.ndarray, report: SurrogateReport | None, other: str = "method=HMC()"
+) -> list[str]:
+    """Say that draws were where the surrogate had not been tested, if sd(D) is far above that of warm-up."""
+    sd = spread(discrepancy)
+    if report is None or not np.isfinite(report.sd) or not sd > max(SMALL_SD, TIMES_WIDER * report.sd):
+        return []
+    return [
+        f"sd(D) of the surrogate is {sd:.2g} at the draws and was {report.sd:.2g} in warm-up: chains came to places "
+        f"unlike those it was tested at, and may miss others; start chains further apart (init=), or hold the draws "
+        f"against {other}"
     ]
 
 

@@ -29,7 +29,8 @@ def find_by_outputs(diary: Diary, candidates: Candidates, state: State) -> Start
     target, rng, dim = candidates.target, candidates.rng, state.position.shape[1]
     prior = _prior_draws(target, rng)
     frame = Whitening.from_positions(prior)
-    diary.evaluate(prior[: max(dim + 2 - len(state.position), 0)])
+    n_different = len(np.unique(state.position, axis=0))  # all chains may start at one place
+    diary.evaluate(prior[: max(dim + 2 - n_different, 0)])
     position, potential = np.array(state.position), np.array(state.potential)
     radius = np.full(len(position), np.sqrt(dim))
     for _ in range(MOST_ROUNDS):
