@@ -66,7 +66,7 @@ def test_inspect(here):
     assert begin().exit_code == 0
     shown = call("inspect", "run.db")
     assert shown.exit_code == 0
-    assert "complete" in shown.output and "30 of 30 of each chain" in shown.output
+    assert "complete" in shown.output and "30 of 30 draws of each chain" in shown.output
     found = json.loads(call("inspect", "run.db", "--json").output)
     assert found["phase"] == "complete" and found["draws_kept"] == 30
     assert found["n_exact"] == sum(each["n"] for each in found["evaluations"]) > 60

@@ -6,13 +6,15 @@ import os
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
 from engine_executors import dask_client, running
 from engine_models import EXIT, HANG, OK, RAISE, gather, moody, rows, sleepy, sums, values
 
-from understudy import Target
+from understudy import Target, sample
 from understudy.errors import EvaluationTimeout, ModelError, WorkerError
 from understudy.targets.engines import InProcess, OnExecutor
 
@@ -66,15 +68,10 @@ def test_a_client_that_is_closed_is_not_waited_for(monkeypatch):
             gather(engine, rows(HANG))
 
 
-def _storm(client, seconds, rows_each, pause):
-    """Chains in threads, a worker killed every second; return what they got and what they should have."""
-    engine = OnExecutor(sleepy(0.2), client.get_executor())
-    parameters = np.random.default_rng(1).uniform(size=(4 * rows_each, 2))
-    found, done, kills = {}, threading.Event(), [0]
-
-    def chain(i):
-        for row in range(i, len(parameters), 4):
-            found[row] = values(engine, parameters[row : row + 1])[0]
+@contextmanager
+def killing(client, seconds, pause=1.0):
+    """Kill a worker every so often, for so long or until the block ends; yields a list that has their number."""
+    done, kills = threading.Event(), [0]
 
     def kill():
         rng = np.random.default_rng(2)
@@ -85,14 +82,31 @@ def _storm(client, seconds, rows_each, pause):
                 os.kill(int(rng.choice(pids)), signal.SIGKILL)
                 kills[0] += 1
 
-    chains = [threading.Thread(target=chain, args=(i,), daemon=True) for i in range(4)]
     killer = threading.Thread(target=kill, daemon=True)
-    for thread in [*chains, killer]:
-        thread.start()
-    for thread in chains:
-        thread.join(seconds + 180)
-    done.set()
-    killer.join()
+    killer.start()
+    try:
+        yield kills
+    finally:
+        done.set()
+        killer.join()
+
+
+def storm(client, seconds, rows_each):
+    """Let four threads evaluate rows meanwhile, and hold all values against the truth; return how many were killed."""
+    engine = OnExecutor(sleepy(0.2), client.get_executor())
+    parameters = np.random.default_rng(1).uniform(size=(4 * rows_each, 2))
+    found = {}
+
+    def chain(i):
+        for row in range(i, len(parameters), 4):
+            found[row] = values(engine, parameters[row : row + 1])[0]
+
+    chains = [threading.Thread(target=chain, args=(i,), daemon=True) for i in range(4)]
+    with killing(client, seconds) as kills:
+        for thread in chains:
+            thread.start()
+        for thread in chains:
+            thread.join(seconds + 180)
     engine.close()
     assert not any(thread.is_alive() for thread in chains)
     expected = [-0.5 * float(x @ x) for x in parameters]
@@ -103,10 +117,18 @@ def _storm(client, seconds, rows_each, pause):
 @pytest.mark.slow
 def test_a_few_workers_killed():
     with dask_client(workers=2) as found:
-        assert _storm(found, seconds=4, rows_each=12, pause=1.0) >= 1
+        assert storm(found, seconds=4, rows_each=12) >= 1
 
 
 @pytest.mark.slow
-def test_a_worker_killed_every_second_for_two_minutes():
-    with dask_client(workers=4) as found:
-        assert _storm(found, seconds=120, rows_each=300, pause=1.0) >= 20
+def test_a_run_with_a_worker_killed_every_second_for_two_minutes(tmp_path):
+    """The run outlasts the two minutes, and its draws are those that threads give."""
+    target, shape = sleepy(0.3), {"draws": 350, "chains": 4, "random_seed": 1, "progressbar": False}
+    with ThreadPoolExecutor(4) as pool:
+        expected = sample(sleepy(0.0), executor=pool, **shape)
+    started = time.monotonic()
+    with dask_client(workers=4) as found, killing(found, seconds=120) as kills:
+        run = sample(target, executor=found.get_executor(), ledger=tmp_path / "run.db", **shape)
+    assert time.monotonic() - started > 120 and kills[0] >= 30
+    assert run.complete and np.array_equal(run.draws, expected.draws)
+    assert run.cost.n_exact == expected.cost.n_exact

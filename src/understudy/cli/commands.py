@@ -11,6 +11,7 @@ import click
 
 from understudy.cli import output
 from understudy.cli.errors import INTERRUPTED, OneLineErrors
+from understudy.cli.options import evaluating, reporting
 from understudy.errors import InputError
 
 # Samplers and problems are imported where they are used, so that --help and mistyped options answer at once.
@@ -63,22 +64,12 @@ def problems() -> None:
     show_default=True,
     help="Where the model fails: stop, or reject and count it.",
 )
-@click.option(
-    "--retries", default=1, show_default=True, help="How often a failing evaluation is tried again."
-)
-@click.option("--timeout", type=float, help="Seconds that one evaluation may take.  [default: no limit]")
+@evaluating
 @click.option(
     "--ledger",
     type=click.Path(path_type=Path),
     metavar="RUN.db",
     help="Record every exact evaluation there; the same command goes on where it was stopped.",
-)
-@click.option("--cores", type=int, help="Evaluate in so many processes.")
-@click.option(
-    "--output", "file", type=click.Path(path_type=Path), metavar="FILE.nc", help="Save draws as netCDF."
-)
-@click.option(
-    "--plot", "picture", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw a picture of them."
 )
 @click.option(
     "--surrogate-plot",
@@ -87,11 +78,7 @@ def problems() -> None:
     metavar="FILE.png",
     help="Draw how well the stand-in did.",
 )
-@click.option("--all", "show_all", is_flag=True, help="Show every parameter, however many.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print the summary as JSON, and nothing else on stdout."
-)
-@click.option("--quiet", is_flag=True, help="No progress, no summary: only warnings and errors.")
+@reporting
 @click.pass_context
 def sample(
     context: click.Context,
@@ -123,34 +110,15 @@ def sample(
         run = output.kept(
             problem, files, lambda: draw(problem, progressbar=False if quiet else None, **options)
         )
-    output.report(run, show_all=show_all, as_json=as_json, quiet=quiet)
-    with output.stdout_to_stderr(as_json):
-        files.keep(problem, run)
-    if not run.complete:
-        context.exit(INTERRUPTED)
+    hand_over(context, problem, run, files, show_all=show_all, as_json=as_json, quiet=quiet)
 
 
 @main.command()
 @click.argument("ledger", type=click.Path(path_type=Path))
 @click.argument("what")
 @click.option("--draws", type=int, help="Draws to keep of each chain.  [default: as asked for last]")
-@click.option(
-    "--retries", default=1, show_default=True, help="How often a failing evaluation is tried again."
-)
-@click.option("--timeout", type=float, help="Seconds that one evaluation may take.  [default: no limit]")
-@click.option("--cores", type=int, help="Evaluate in so many processes.")
-@click.option("--version", metavar="TEXT", help="Of the model, if one was given.")
-@click.option(
-    "--output", "file", type=click.Path(path_type=Path), metavar="FILE.nc", help="Save draws as netCDF."
-)
-@click.option(
-    "--plot", "picture", type=click.Path(path_type=Path), metavar="FILE.png", help="Draw a picture of them."
-)
-@click.option("--all", "show_all", is_flag=True, help="Show every parameter, however many.")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print the summary as JSON, and nothing else on stdout."
-)
-@click.option("--quiet", is_flag=True, help="No progress, no summary: only warnings and errors.")
+@evaluating
+@reporting
 @click.pass_context
 def resume(
     context: click.Context,
@@ -180,8 +148,13 @@ def resume(
             files,
             lambda: go_on(ledger, problem.target, progressbar=False if quiet else None, **options),
         )
-    output.report(run, show_all=show_all, as_json=as_json, quiet=quiet)
-    with output.stdout_to_stderr(as_json):
+    hand_over(context, problem, run, files, show_all=show_all, as_json=as_json, quiet=quiet)
+
+
+def hand_over(context: click.Context, problem: Any, run: Any, files: output.Files, **shown: bool) -> None:
+    """Show a run and write its files; the exit code says if it was interrupted."""
+    output.report(run, **shown)
+    with output.stdout_to_stderr(shown["as_json"]):
         files.keep(problem, run)
     if not run.complete:
         context.exit(INTERRUPTED)

@@ -100,15 +100,16 @@ def inspection_table(found: Inspection) -> Table:
     table.add_column(style="dim", no_wrap=True)
     table.add_column()
     table.add_row("ledger", f"{found.path}, begun {found.created}, understudy {found.library_version}")
-    table.add_row("run", f"{found.method}, seed {found.seed}, {len(found.names)} parameters")
+    n = len(found.names)
+    table.add_row("run", f"{found.method}, seed {found.seed}, {n} parameter{'s' if n > 1 else ''}")
     table.add_row("phase", found.phase)
-    for each in found.evaluations:
+    for each in sorted(found.evaluations, key=lambda each: each.phase == "draws"):
         kind = "values" if each.kind == "value" else "values with gradients"
         what = "" if each.status == "ok" else f", {each.status}"
         table.add_row(each.phase, f"{each.n:,} {kind}{what}, {each.seconds:,.1f} s in the model")
     failed = f"{found.n_failed_attempts:,} attempts, the last: {found.last_failure}"
     table.add_row("failures", failed if found.n_failed_attempts else "none")
-    table.add_row("draws", f"{found.draws_kept:,} of {found.draws_asked:,} of each chain on disk")
+    table.add_row("kept", f"{found.draws_kept:,} of {found.draws_asked:,} draws of each chain on disk")
     if found.sd is not None:
         table.add_row("surrogate", f"{found.surrogate}, sd(D) {found.sd:.2g}")
     if found.min_ess is not None:
