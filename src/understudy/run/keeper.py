@@ -120,11 +120,6 @@ class Keeper:
             warnings.warn(_unread(self._ledger.path, error), LedgerWarning, stacklevel=2)
             return None
 
-    def n_kept(self, lane: int) -> int:
-        """Return how many steps of a strand are kept."""
-        found = self._ledger.load(f"state {lane}")
-        return 0 if found is None else int(found[1]["n_done"])
-
     def blocks(self, lane: int, n_steps: int) -> Iterator[Block]:
         """Yield the blocks of a strand that make up its first steps."""
         done = 0

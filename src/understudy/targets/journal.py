@@ -38,21 +38,13 @@ class Journal:
         The next place.
     phase : str
         Of the run, for the record; also `chain` (-1 if several move together) and `step`.
-    n_replayed : int
-        How many answers were taken from the record.
     """
 
     def __init__(self, ledger: Ledger, lane: int, index: int = 0, chain: int = -1) -> None:
         self.ledger, self.lane, self.index = ledger, lane, index
         self.phase, self.chain, self.step = "warm-up", chain, 0
-        self.n_replayed = 0
         self._recorded: Iterator[Row] = iter(ledger.lane(lane, index))
         self._next = next(self._recorded, None)
-
-    @property
-    def is_replaying(self) -> bool:
-        """Whether there is anything left on record."""
-        return self._next is not None
 
     def recall(self, position: np.ndarray, *, gradient: bool) -> list[Row | None]:
         """Return what is recorded of the next places, of positions ``(n, dim)``; None where nothing is."""
@@ -65,7 +57,6 @@ class Journal:
                 continue
             self._require_same(self._next, point, gradient)
             found.append(self._next)
-        self.n_replayed += sum(row is not None for row in found)
         return found
 
     def skip_to(self, index: int) -> None:

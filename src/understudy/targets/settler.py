@@ -60,11 +60,7 @@ class Settler:
             raise InputError(
                 f"retries must be a whole number of at least 0, got {self.retries!r}; the default is 1"
             )
-        self.use(self.engine)
-
-    def use(self, engine: Engine | None) -> None:
-        """Evaluate by another engine from now on; here, if it is None."""
-        self.engine = engine
+        engine = self.engine
         self._engine: Engine = InProcess(self.target, threads=self.threads) if engine is None else engine
         # Any other takes rows one by one as it is.
         self._one_by_one: Engine = (
