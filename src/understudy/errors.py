@@ -40,6 +40,14 @@ class StartError(UnderstudyError, ValueError):
     """No chain can start: the log-density is not finite where the chains begin."""
 
 
+class GradientError(UnderstudyError, ValueError):
+    """The gradient is not that of the log-density."""
+
+
+class ImproperError(UnderstudyError, ValueError):
+    """The log-density does not fall off, as far as one has looked: the posterior may be improper."""
+
+
 class DataError(UnderstudyError, FileNotFoundError):
     """A data file of a built-in problem is missing or is not the file it should be."""
 

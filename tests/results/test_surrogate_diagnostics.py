@@ -167,7 +167,14 @@ def test_a_lobe_that_warmup_has_not_seen_does_not_go_unsaid(lobes, seed):
 
 @pytest.mark.parametrize(
     ("at_draws", "in_warmup", "told"),
-    [(0.5, 0.01, True), (0.5, 0.1, False), (0.08, 0.001, False), (0.5, np.inf, False)],
+    [
+        (0.5, 0.01, True),
+        (0.5, 0.1, False),
+        (0.08, 0.001, False),
+        (0.5, np.inf, False),
+        (1.5, 0.5, True),
+        (1.5, 0.9, False),
+    ],
 )
 def test_draws_unlike_warm_up_are_told(at_draws, in_warmup, told, rng):
     discrepancy = rng.normal(scale=at_draws, size=(4, 1000))

@@ -111,7 +111,8 @@ class TestCost:
         model = Skewed(gradient=gradient)
         run = short(model.target, init=[2.0, 1.0, 0.5], chains=4, method=QUICK)
         assert run.cost.n_exact == model.calls
-        assert repeated(model.positions) == []
+        # Draws with exact steps mixed in ask for gradients where values are known.
+        assert repeated(model.positions[: run.warmup.cost.n_exact]) == []
 
 
 class TestRun:

@@ -121,6 +121,16 @@ def test_hidden_nodes_see_coordinates_whitened_by_the_quadratic(rng):
     np.testing.assert_allclose(refined.factor @ refined.factor.T, covariance, rtol=1e-3, atol=1e-9)
 
 
+def test_a_quadratic_that_is_there_already_spares_its_fit(rng):
+    x, fresh = rng.standard_normal((60, 3)), rng.standard_normal((5, 3))
+    training = TrainingSet(x, 0.5 * (x**2).sum(axis=1) + np.sin(x[:, 0]), x + np.cos(x) * [1.0, 0.0, 0.0])
+    frame = Whitening.from_positions(x)
+    plain = QuadraticNetwork(whitening=frame).fit(training, rng)
+    network = QuadraticNetwork(20, whitening=frame)
+    made, given = (network.fit(training, np.random.default_rng(1), each) for each in (None, plain))
+    np.testing.assert_array_equal(made.potential(fresh), given.potential(fresh))
+
+
 def test_hidden_nodes_look_where_the_quadratic_fails(rng):
     """Only one direction of ten is not quadratic: nodes point there, and little data is enough."""
     x, fresh = rng.standard_normal((60, 10)), rng.standard_normal((300, 10))

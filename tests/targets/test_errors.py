@@ -15,6 +15,8 @@ EXPECTED = {
     errors.OutputError: TypeError,
     errors.SurrogateError: RuntimeError,
     errors.StartError: ValueError,
+    errors.GradientError: ValueError,
+    errors.ImproperError: ValueError,
     errors.DataError: FileNotFoundError,
     errors.MissingExtraError: ImportError,
     errors.BudgetError: RuntimeError,

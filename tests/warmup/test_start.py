@@ -176,6 +176,13 @@ class TestRandomStarts:
         assert np.array2string(target.rows[-CHAINS], precision=6, separator=", ") in message
         assert len(target.rows) == ATTEMPTS * CHAINS
 
+    def test_a_limit_that_ends_the_search_is_not_what_is_told(self):
+        target = make_target(lambda x: False)
+        evaluator = Evaluator(target, limit=5 * CHAINS + 1)
+        with pytest.raises(StartError, match=r"the last of 5 random starts.*bounds="):
+            find_start(evaluator, Streams(1, CHAINS), None)
+        assert len(target.rows) == 5 * CHAINS
+
     def test_one_lost_chain_is_named(self):
         target = make_target()
         seen = []

@@ -115,4 +115,5 @@ def euclidean_step(
         proposal=end.position,
         proposal_momentum=end.momentum,
         discrepancy=discrepancy,
+        left=~end.complete & np.isposinf(end.potential),
     )

@@ -105,6 +105,8 @@ class Info:
         Exact potential of the proposal of a stand-in; NaN if there was none.
     part : ndarray of int
         Which kernel of a mixture made the step.
+    left : ndarray of bool
+        Whether the trajectory was given up because it left the support.
     """
 
     accepted: np.ndarray
@@ -123,6 +125,7 @@ class Info:
     inner_acceptance: np.ndarray | None = None
     proposal_potential: np.ndarray | None = None
     part: np.ndarray | None = None
+    left: np.ndarray | None = None
 
 
 class Kernel(Protocol):

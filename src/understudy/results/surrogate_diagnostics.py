@@ -32,6 +32,8 @@ TIMES_LONGER = 3.0
 SMALL_MASS = 0.01
 #: sd(D) of the draws that is no trouble, and how many times that of warm-up it may be.
 SMALL_SD, TIMES_WIDER = 0.1, 10.0
+#: sd(D) of the draws at which hardly any is accepted, and how many times that of warm-up it may be.
+LARGE_SD, TIMES_LARGER = 1.0, 2.0
 
 
 def surrogate_warnings(run: Run) -> list[str]:
@@ -89,7 +91,9 @@ def unlike_warmup(
 ) -> list[str]:
     """Say that draws were where the surrogate had not been tested, if sd(D) is far above that of warm-up."""
     sd = spread(discrepancy)
-    if report is None or not np.isfinite(report.sd) or not sd > max(SMALL_SD, TIMES_WIDER * report.sd):
+    if report is None or not np.isfinite(report.sd):
+        return []
+    if not (sd > max(SMALL_SD, TIMES_WIDER * report.sd) or sd > max(LARGE_SD, TIMES_LARGER * report.sd)):
         return []
     return [
         f"sd(D) of the surrogate is {sd:.2g} at the draws and was {report.sd:.2g} in warm-up: chains came to places "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +15,19 @@ from understudy.surrogates import TrainingSet
 from understudy.surrogates.fingerprint import fingerprint
 from understudy.targets import AnyTarget
 from understudy.warmup import Auto
-from understudy.warmup.rehearsal import Diary, Outcome, Plan, Trust, judge, n_probes, rehearse, require_use
+from understudy.warmup.rehearsal import (
+    Diary,
+    Outcome,
+    Plan,
+    Trust,
+    is_beyond_numbers,
+    judge,
+    n_probes,
+    pilot,
+    refuse_absurd_width,
+    rehearse,
+    require_use,
+)
 
 #: Share of exact steps where trust is lost but nothing more may be spent on tuning HMC.
 MIXED = 0.5
@@ -23,6 +35,8 @@ MIXED = 0.5
 LOOK_FROM = 10
 #: Where there are only values, warm-up may take as many as this share of the draws while there is more to learn.
 VALUES_SHARE = 0.35
+#: With gradients, what may be added to warm-up while it finds mass that was walled off, as a share of the draws.
+MORE_SHARE = 0.15
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,17 +67,27 @@ def prepare(
         progress.reach(evaluator.counts.n_exact, evaluator.counts.n_exact, accepted, note)
 
     is_limited = limit is not None or plan.is_capped
-    too_few = _too_few(plan, _needed(evaluator.target, streams.n_chains), is_limited)
+    too_few = _too_few(plan, evaluator.target, streams.n_chains, is_limited)
     try:
         outcome = rehearse(diary, streams, init, plan, method.surrogate, tell)
     except BudgetError as error:
         raise too_few from error
+    except (ArithmeticError, ValueError) as error:
+        if not is_beyond_numbers(error):
+            raise
+        raise SurrogateError(
+            "the posterior could not be learnt: its numbers are too large or too small to work with "
+            f"({type(error).__name__}: {error}); {_remedies(evaluator.target)}"
+        ) from error
     evaluator.limit = limit
-    trust = judge(outcome)
+    left = plan.most - evaluator.counts.n_exact if is_limited else plan.most
+    refuse_absurd_width(diary, outcome.kernel, left)
+    if not np.isfinite(outcome.sd) and is_limited and not evaluator.target.has_gradient:
+        raise too_few
+    outcome, outside = pilot(diary, outcome, streams.shared, left)
+    trust = _told(judge(outcome), outside, evaluator.target)
     if not evaluator.target.has_gradient:
-        if not np.isfinite(outcome.sd) and is_limited:
-            raise too_few
-        require_use(outcome, trust)
+        require_use(outcome, trust, _remedies(evaluator.target))
     kernel = _kernel(outcome, trust, limited=is_limited)
     return Prepared(kernel, outcome.state, _report(outcome, trust, kernel), outcome.training)
 
@@ -81,20 +105,50 @@ def plan_for(target: AnyTarget, n_draws: int, tune: int | None, budget: int | No
     most = most if tune is None else tune
     if budget is not None:
         most = min(most, 2 * budget // 3)
-    looks = not target.has_gradient and most >= LOOK_FROM * n_probes()
-    return Plan(dim, n_draws, most, budget, is_capped=tune is not None, reserve=n_probes() if looks else 0)
+    looks, more = most >= LOOK_FROM * n_probes(), 0
+    if target.has_gradient and tune is None and budget is None:
+        looks, most, more = True, most + n_probes(), int(MORE_SHARE * n_draws)
+    reserve = n_probes() if looks else 0
+    return Plan(dim, n_draws, most, budget, is_capped=tune is not None, reserve=reserve, more=more)
 
 
-def _too_few(plan: Plan, needed: int, is_limited: bool) -> BudgetError:
+def _too_few(plan: Plan, target: AnyTarget, n_chains: int, is_limited: bool) -> BudgetError:
     """Return the error of a warm-up that has found nothing to train on: the limit was too low, or it is not that."""
+    needed = _needed(target, n_chains)
     if is_limited and plan.most < needed:
         return BudgetError(
             f"{plan.most} evaluations of warm-up are too few to find the posterior of {plan.dim} parameters; allow "
             f"about {needed} (tune=), or one and a half times as many in all (max_evaluations=)"
         )
     return BudgetError(
-        f"the posterior of {plan.dim} parameters was not found in {plan.most} evaluations of warm-up; start nearer "
-        "(init=), give bounds= or a gradient, rescale the parameters, or allow more (tune=)"
+        f"the posterior of {plan.dim} parameters was not found in {plan.most} evaluations of warm-up; "
+        f"{_remedies(target)}"
+    )
+
+
+def _remedies(target: AnyTarget) -> str:
+    """Return what a user can do, with this kind of target, so that its posterior is found and learnt."""
+    if hasattr(target, "likelihood"):
+        adjoint = "" if target.has_gradient else "give a gradient (vjp= or jacobian=), "
+        return f"{adjoint}start nearer (init=), take a narrower prior, or allow more warm-up (tune=)"
+    both = "bounds= for parameters that have them, start nearer (init=), rescale the parameters, or allow more warm-up"
+    if target.has_gradient:
+        return f"give {both} (tune=)"
+    other = "give a gradient (Target(gradient=...)), emulate outputs instead of a scalar (ForwardTarget)"
+    return f"{other}, give {both} (tune=)"
+
+
+def _told(trust: Trust, outside: float, target: AnyTarget) -> Trust:
+    """Return trust with a word on proposals outside the support, if they are why it was lost."""
+    if not trust.reason or not outside:
+        return trust
+    remedy = (
+        "" if hasattr(target, "likelihood") else ", which bounds= would mend for parameters that have them"
+    )
+    return replace(
+        trust,
+        reason=f"{trust.reason}; {outside:.0%} of its moves ended outside the support, where the log-density is -inf"
+        f"{remedy}",
     )
 
 

@@ -53,7 +53,8 @@ def sample(
         Draws to keep from each chain.
     tune : int, optional
         What may be spent on warm-up, of which nothing is kept as a draw: exact evaluations of all chains together, by
-        default 150 and 10 for each parameter at most (more where there are only values). For other methods than the
+        default 150 and 10 for each parameter at most (more where there are only values). It is a limit: warm-up ends
+        before, where learning more would not pay. For other methods than the
         default, steps of each chain; 500 if not given.
     chains : int
         Number of chains; they move together, each with random numbers of its own.

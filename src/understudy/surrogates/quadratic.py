@@ -106,16 +106,21 @@ class QuadraticNetwork:
         if self.ridge is not None:
             require_ridge(self.ridge)
 
-    def fit(self, training: TrainingSet, rng: np.random.Generator) -> FittedQuadratic:
-        """Draw hidden nodes, if any, and learn all weights."""
+    def fit(
+        self, training: TrainingSet, rng: np.random.Generator, plain: FittedQuadratic | None = None
+    ) -> FittedQuadratic:
+        """Draw hidden nodes, if any, and learn all weights.
+
+        `plain` is a quadratic fitted to the same evaluations, which hidden nodes need; made if it is not given.
+        """
         whitening, white, lowest = first_rows(training, self.whitening)
         dim = training.dim
         spread = np.eye(dim)
         if self.n_hidden:
-            quadratic = replace(self, n_hidden=0, radial=False).fit(training, rng)
+            plain = plain or replace(self, n_hidden=0, radial=False).fit(training, rng)
             if self.whitening is None:
-                whitening, white, lowest = first_rows(training, quadratic.rewhitened())
-            spread = _spread(quadratic, white, whitening)
+                whitening, white, lowest = first_rows(training, plain.rewhitened())
+            spread = _spread(plain, white, whitening)
         white = _without_prior(white)
         basis = QuadraticBasis.draw(white.position, self.n_hidden, self.gain, self.radial, spread, rng)
         lesson = QuadraticLesson(basis, white, dim / 3.0)

@@ -10,7 +10,9 @@ For `HMC` without settings, a warm-up of n steps is
 
 Whatever the user has set stays as it is. Only a trajectory length waits for the metric that it is measured in, and
 for a step size that can afford it: until then a trajectory has 10 steps at most, and about 256 while step sizes are
-learnt.
+learnt. Where what is rejected has mostly left the support, beyond a hard edge, it has about 8, and only those that stay
+inside tell of the step size: how many leave is a matter of length, and steps made ever smaller to keep them in would be
+paid for in gradients.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from understudy.kernels import HMC, RMHMC, Info, Kernel, State, Streams
 from understudy.targets import Evaluator
 from understudy.warmup.gradient_check import check_gradient
 from understudy.warmup.length import SPREAD, TrajectoryLength
+from understudy.warmup.losses import MOST_STEPS, Losses
 from understudy.warmup.mass import fisher_metric
 from understudy.warmup.step_size import DualAveraging, first_step_size
 
@@ -31,7 +34,6 @@ SETTLE = 10
 SETTLING: dict[str, Any] = {"n_steps": SETTLE, "trajectory_length": None}
 LARGEST_DENSE = 200
 QUARTER_TURN = 1.5
-MOST_STEPS = 256
 
 AnyHMC = TypeVar("AnyHMC", HMC, RMHMC)
 
@@ -139,7 +141,7 @@ class HMCWarmup:
             check_gradient(evaluator, state, self._metric, float(first[0]))
         self._length: TrajectoryLength | None = None
         self._edges = window_edges(n_steps)
-        self._done = 0
+        self._losses, self._done = Losses(), 0
         self._window: list[State] = [state]
 
     @property
@@ -148,7 +150,7 @@ class HMCWarmup:
         spread = {} if self._length is None else {"jitter": SPREAD}
         method = self._with(None if self._step is None else self._step.current, **spread)
         if self._length is not None:
-            return _shortened(method)
+            return _shortened(method, self._losses.most_steps)
         if self._step is None or method.n_steps is not None:
             return method
         return _shortened(method) if self._has_metric else method.replace(**SETTLING)
@@ -158,16 +160,17 @@ class HMCWarmup:
         if self._step is not None and self._step.current.ndim:
             self._share_step()
         method = self._with(None if self._step is None else self._step.average)
-        return _shortened(method) if self._learns_length else method
+        return _shortened(method, self._losses.most_steps) if self._learns_length else method
 
     def learn(self, before: State, state: State, info: Info) -> None:
         """Learn from one step of all chains."""
         self._done += 1
         self._window.append(state)
+        self._losses.add(info)
         if self._step is not None:
             shared = self._step.current.ndim == 0
-            rate = info.acceptance_rate.mean() if shared else info.acceptance_rate
-            self._step.update(rate, self._longest_step())
+            rate = self._losses.rate(info, self._step.target) if shared else info.acceptance_rate
+            self._step.update(np.asarray(rate), self._longest_step())
         if self._length is not None:
             self._length.add(before, info)
         if self._done in self._edges:
@@ -227,9 +230,9 @@ class HMCWarmup:
         return self._method.replace(**changes)
 
 
-def _shortened(method: AnyHMC) -> AnyHMC:
+def _shortened(method: AnyHMC, most_steps: int = MOST_STEPS) -> AnyHMC:
     """Cut trajectories to what can be afforded, however small their steps may be for now."""
-    longest = MOST_STEPS * float(np.min(np.asarray(method.step_size)))
+    longest = most_steps * float(np.min(np.asarray(method.step_size)))
     if method.trajectory_length is None or method.trajectory_length <= longest:
         return method
     return method.replace(trajectory_length=longest)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from understudy.errors import InputError, StartError
+from understudy.errors import BudgetError, InputError, StartError
 from understudy.kernels import State, Streams
 from understudy.targets import AnyTarget, Evaluation, Evaluator
 
@@ -67,19 +67,26 @@ def find_start(
         return state
     position = np.stack([_draw(target, generator) for generator in streams.generators])
     state = State.from_evaluation(evaluate(position))
-    for _ in range(ATTEMPTS - 1):
+    attempts = 1
+    while attempts < ATTEMPTS:
         lost = np.flatnonzero(~np.isfinite(state.potential))
         if not lost.size:
             return state
         again = np.stack([_draw(target, streams.generators[i]) for i in lost])
-        state = _replaced(state, lost, State.from_evaluation(evaluate(again)))
-    _refuse_infinite(
-        state,
-        evaluator,
-        f"the last of {ATTEMPTS} random starts",
-        "give init=, or bounds= for the parameters that have them",
-    )
+        try:
+            found = State.from_evaluation(evaluate(again))
+        except BudgetError:  # which would say how many are allowed, not that all of them were in vain
+            break
+        state, attempts = _replaced(state, lost, found), attempts + 1
+    _refuse_infinite(state, evaluator, f"the last of {attempts} random starts", _remedy(target))
     return state
+
+
+def _remedy(target: AnyTarget) -> str:
+    """Return what helps where random starts have no mass."""
+    if hasattr(target, "likelihood"):
+        return "give init=, or a prior whose draws the model can be run at"
+    return "give init=, or bounds= for the parameters that have them"
 
 
 def _evaluated_once(evaluate: Callable[[np.ndarray], Evaluation], position: np.ndarray) -> State:

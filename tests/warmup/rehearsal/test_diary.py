@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from understudy import Evaluator, Target
-from understudy.warmup.rehearsal.diary import MIN_TRIALS, Diary, Trial, spread
+from understudy.warmup.rehearsal.diary import MIN_TRIALS, Diary, Trial, of_same_worth, spread
+from understudy.warmup.rehearsal.law import efficiency
 
 TARGET = Target(lambda x: -0.5 * (x**2).sum(axis=1), lambda x: -x, dim=2, vectorized=True)
 
@@ -56,6 +58,38 @@ def test_the_rate_is_measured_where_there_is_enough_to_measure():
     falling = diary_with([rng.normal(0, 30.0 / each, 100) for each in n], n=n)
     assert flat.rate("one") < 0.2 and falling.rate("one") > 0.7
     assert diary_with([[0.1] * 20]).rate("one") == 0.7
+
+
+def test_proposals_outside_the_support_count_by_what_they_cost():
+    """Half of them lost to an edge is worth as much as an sd(D) of 0.7; what is inside is not blamed for it."""
+    inside = np.random.default_rng(0).normal(0, 0.1, 100)
+    diary = diary_with([np.column_stack([inside, np.full(100, np.inf)]).ravel()])
+    assert diary.outside("one") == 0.5
+    assert 0.65 < diary.sd("one") < 0.85
+    assert diary_with([inside]).outside("one") == 0.0
+    assert diary_with([np.full(40, np.inf)]).sd("one") == np.inf
+
+
+def test_candidates_are_compared_where_both_have_been_tried():
+    """The newcomer came when positions had become harder; where both were tried it is twice as good."""
+    rng = np.random.default_rng(0)
+    diary = Diary(Evaluator(TARGET), True)
+    for i, (size, names) in enumerate(((0.2, ("old",)), (1.0, ("old", "new")))):
+        found = size * rng.standard_normal(40)
+        said = {name: found * (0.5 if name == "new" else 0.0) for name in names}
+        diary.trials.append(Trial("walk", 50 * (i + 1), found, said))
+    assert diary.gain("new", "old") == pytest.approx(0.5, rel=1e-6)
+    assert diary.gain("old", "new") == pytest.approx(2.0, rel=1e-6)
+    assert diary.gain("nobody", "old") == np.inf
+
+
+@pytest.mark.parametrize("sd", [0.0, 0.3, 1.0])
+def test_the_sd_of_same_worth_is_that_of_the_law(sd):
+    found = [of_same_worth(sd, outside) for outside in (0.0, 0.2, 0.5, 0.9)]
+    assert found[0] == sd and (np.diff(found) > 0).all()
+    for outside, each in zip((0.2, 0.5), found[1:3], strict=True):
+        lost = 1.0 / efficiency(sd)
+        assert efficiency(each) == pytest.approx(1.0 / ((1.0 + lost) / (1.0 - outside) - 1.0), rel=0.02)
 
 
 def test_surprises_are_mass_where_it_was_not_foretold():

@@ -46,6 +46,18 @@ def test_the_frozen_kernel_forgets_where_it_was():
         assert least < min(found) <= max(found) < most
 
 
+def test_inner_steps_that_gain_little_are_not_made():
+    """On a normal one trajectory leads as far as any number of them."""
+    kernel = freeze(
+        quadratic(SCALES),
+        Whitening(np.zeros(3), np.diag(SCALES)),
+        np.zeros((4, 3)),
+        0.3,
+        np.random.default_rng(0),
+    )
+    assert kernel.inner_steps == 1
+
+
 def test_a_tempered_walk_goes_further_out():
     rng = np.random.default_rng(0)
     fitted, frame = quadratic(np.ones(2)), Whitening(np.zeros(2), np.eye(2))
@@ -56,8 +68,8 @@ def test_a_tempered_walk_goes_further_out():
     assert 1.6 < widths[1] / widths[0] < 2.4
 
 
-def outcome(sd, surprises):
-    return SimpleNamespace(sd=sd, surprises=surprises, training=[0] * 50)
+def outcome(sd, surprises, walled=False):
+    return SimpleNamespace(sd=sd, surprises=surprises, training=[0] * 50, walled=walled)
 
 
 class TestTrust:
@@ -76,6 +88,11 @@ class TestTrust:
         found = judge(outcome(0.9, 0.0))
         assert 0.0 < found.exact_share < 0.5
         require_use(outcome(0.9, 0.0), found)
+
+    def test_one_with_mass_beyond_its_draws_is_helped_and_says_so(self):
+        found = judge(outcome(0.1, 0.0, walled=True))
+        assert 0.0 < found.exact_share < 0.5 and "there is mass" in found.reason
+        assert "there is mass" not in judge(outcome(0.9, 0.0)).reason
 
 
 def test_the_same_settings_again():

@@ -23,6 +23,11 @@ def normal(x):
     return -0.5 * (x**2).sum(axis=1)
 
 
+def cauchy(x):
+    """Tails that go on for ever, along each axis."""
+    return -np.log1p(x**2).sum(axis=1)
+
+
 def explorer_of(log_density, reach):
     """An explorer whose surrogate was trained within a reach, and that has had some trials."""
     dim, rng = 2, np.random.default_rng(3)
@@ -56,6 +61,12 @@ def test_where_there_is_no_wall_nothing_is_found():
     before = explorer.walkers
     assert not look_beyond(explorer)
     assert explorer.walkers is before or (explorer.walkers.position == before.position).all()
+
+
+def test_a_tail_of_high_potential_is_told_by_its_length():
+    """It is far above the lowest potential, and holds mass all the same: it goes on for as long as it is thin."""
+    explorer = explorer_of(cauchy, reach=12.0)
+    assert look_beyond(explorer)
 
 
 @pytest.mark.parametrize("dim", [1, 3, 20])

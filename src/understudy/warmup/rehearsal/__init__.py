@@ -7,18 +7,35 @@
 `explore`       walkers on the surrogate; every exact evaluation is a test, then a lesson
 `scout`         look where the surrogate is unsure and may be too high
 `audit`         a few trajectories with exact gradients
-`frontier`      without them, a few values beyond the outermost draws
+`frontier`, `ridge` a few values beyond the outermost draws, round bends too
 `plan`, `law`   when to stop: what a surrogate of given quality is worth
 `freeze`        choose the inner steps of the draws, on the surrogate alone
+`reach`         how wide the posterior is along each axis, or whether it has no end
+`pilot`         a few moves of the draws themselves, where the support has an edge
 `trust`         how many exact steps the draws need beside it
 `rehearsal`     all of it in order
 =============== ======================================================================
 """
 
+from understudy.warmup.rehearsal.candidates import is_beyond_numbers
 from understudy.warmup.rehearsal.diary import Diary
 from understudy.warmup.rehearsal.frontier import n_probes
+from understudy.warmup.rehearsal.pilot import pilot
 from understudy.warmup.rehearsal.plan import Plan
+from understudy.warmup.rehearsal.reach import refuse_absurd_width
 from understudy.warmup.rehearsal.rehearsal import Outcome, rehearse
 from understudy.warmup.rehearsal.trust import Trust, judge, require_use
 
-__all__ = ["Diary", "Outcome", "Plan", "Trust", "judge", "n_probes", "rehearse", "require_use"]
+__all__ = [
+    "Diary",
+    "Outcome",
+    "Plan",
+    "Trust",
+    "is_beyond_numbers",
+    "judge",
+    "n_probes",
+    "pilot",
+    "refuse_absurd_width",
+    "rehearse",
+    "require_use",
+]

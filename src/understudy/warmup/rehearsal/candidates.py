@@ -22,6 +22,7 @@ from understudy.surrogates import (
     Whitening,
 )
 from understudy.surrogates.gp import FittedProcess
+from understudy.surrogates.quadratic import FittedQuadratic
 from understudy.targets import AnyTarget
 from understudy.warmup.rehearsal.diary import Diary
 
@@ -36,7 +37,7 @@ PLAIN = "quadratic"
 MOST_ROWS, ENOUGH = 4800, 5
 #: Another candidate plays only if it is so much better, and none but a quadratic with this sd(D), which costs the
 #: least and has no tails to go wrong.
-CLEARLY, GOOD_ENOUGH = 0.9, 0.02
+CLEARLY, GOOD_ENOUGH = 0.95, 0.02
 
 
 @dataclass
@@ -90,17 +91,18 @@ class Candidates:
 
     def choose(self) -> None:
         """Let the best of them play."""
-        scores = {name: self.diary.sd(name) for name in self.fitted}
-        best = min(scores, key=lambda name: scores[name])
-        if scores.get(PLAIN, np.inf) < GOOD_ENOUGH:
+        if PLAIN in self.fitted and self.diary.sd(PLAIN) < GOOD_ENOUGH:
             self.playing = PLAIN
-        elif self.playing not in scores or scores[best] < CLEARLY * scores[self.playing]:
+            return
+        gains = {name: self.diary.gain(name, self.playing) for name in self.fitted if name != self.playing}
+        best = min(gains, key=lambda name: gains[name], default=self.playing)
+        if gains.get(best, np.inf) < CLEARLY:
             self.playing = best
 
     def train(self, frame: Whitening) -> None:
         """Train all candidates on all that is known."""
         training = self.diary.training()
-        self.fitted = {name: self._fit(each, training) for name, each in self._recipes(frame).items()}
+        self.fitted = self._fit_all(self._recipes(frame), training)
         self.n_known = len(self.diary)
         if self.playing not in self.fitted:
             self.playing = next(iter(self.fitted))
@@ -140,7 +142,20 @@ class Candidates:
             found["outputs network"] = replace(emulator, n_hidden=N_HIDDEN)
         return found
 
-    def _fit(self, recipe: Surrogate, training: TrainingSet) -> Fitted:
+    def _fit_all(self, recipes: dict[str, Surrogate], training: TrainingSet) -> dict[str, Fitted]:
+        """Train all that can be trained; a target may be beyond what one of several can put into numbers."""
+        found: dict[str, Fitted] = {}
+        for name, recipe in recipes.items():
+            try:
+                found[name] = self._fit(recipe, training, found.get(PLAIN))
+            except (ArithmeticError, ValueError) as error:
+                if len(recipes) == 1 or not is_beyond_numbers(error):
+                    raise
+        return found
+
+    def _fit(self, recipe: Surrogate, training: TrainingSet, plain: Fitted | None) -> Fitted:
+        if isinstance(recipe, QuadraticNetwork) and isinstance(plain, FittedQuadratic):
+            return recipe.fit(training, self.rng, plain)
         if not isinstance(recipe, GaussianProcess):
             return recipe.fit(training, self.rng)
         known = training.select()
@@ -152,3 +167,8 @@ class Candidates:
         if recipe.hyperparameters is None:
             self._process, self._n_learnt = replace(recipe, hyperparameters=found.hyperparameters), len(known)
         return found
+
+
+def is_beyond_numbers(error: Exception) -> bool:
+    """Whether linear algebra gave up on numbers that are too large, or too far apart."""
+    return isinstance(error, (ArithmeticError, np.linalg.LinAlgError)) or "infs or NaNs" in str(error)

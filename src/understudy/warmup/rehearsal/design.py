@@ -2,10 +2,11 @@
 
 *Outputs.* A forward model is run at draws from the prior. Then, until the chains have arrived, each is sent to where
 the emulator of its outputs would have it: down to the minimum of the emulated potential, no further than a radius that
-it earns, and a little astray, so that all of them learn something different.
+it earns, and a little astray, so that all of them learn something different. What is then still to be found is found by
+descents on emulators of what is near (see `understudy.warmup.rehearsal.arrive`).
 
-*Values.* Descent by differences has found the lowest point and some of the curvature; draws from the normal
-distribution that this suggests are enough of them to determine a quadratic.
+*Values.* Descent by differences has found the lowest point and some of the curvature, and one value along each axis
+how wide it is; draws from the normal distribution that this suggests are enough of them to determine a quadratic.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from __future__ import annotations
 import numpy as np
 
 from understudy.kernels import State
-from understudy.surrogates import Fitted, Whitening
+from understudy.surrogates import Whitening
 from understudy.targets import AnyTarget
+from understudy.warmup.rehearsal.arrive import Arrival, arrive, minimum
 from understudy.warmup.rehearsal.candidates import Candidates
 from understudy.warmup.rehearsal.diary import Diary
 from understudy.warmup.rehearsal.find import Start, typical_height
@@ -31,14 +33,16 @@ def find_by_outputs(diary: Diary, candidates: Candidates, state: State) -> Start
     frame = Whitening.from_positions(prior)
     n_different = len(np.unique(state.position, axis=0))  # all chains may start at one place
     diary.evaluate(prior[: max(dim + 2 - n_different, 0)])
+    arrival = Arrival(diary, target, frame, rng)
     position, potential = np.array(state.position), np.array(state.potential)
     radius = np.full(len(position), np.sqrt(dim))
     for _ in range(MOST_ROUNDS):
         candidates.train(frame)
-        ends = np.stack([_minimum(candidates.surrogate, frame, each) for each in position])
-        step_size = find_step(candidates.surrogate, frame, ends, rng, 1.0)
+        ends = np.stack([minimum(candidates.surrogate, frame, each, iterations=50) for each in position])
+        step_size = find_step(candidates.surrogate, frame, ends, rng, 1.0, everywhere=False)
         ends, _ = walk(transition(candidates.surrogate, frame, step_size, 1.0, 1), ends, rng)
-        found = diary.evaluate(_no_further(frame, position, ends, radius)).potential
+        ends = frame.from_white(arrival.within(frame.to_white(_no_further(frame, position, ends, radius))))
+        found = diary.evaluate(ends).potential
         lower = found < potential
         gain = np.where(lower, potential - found, 0.0)
         position[lower], potential[lower] = diary.heard[-1].position[lower], found[lower]
@@ -47,13 +51,16 @@ def find_by_outputs(diary: Diary, candidates: Candidates, state: State) -> Start
         if near.all() and gain.max() < 0.5 * dim + 4.0:
             break
     candidates.fitted = {}
-    return Start(position, frame)
+    return arrive(arrival, position, potential, radius, iter(prior[::-1]))
 
 
 def determine_quadratic(diary: Diary, start: Start, rng: np.random.Generator) -> None:
-    """Evaluate draws of the normal distribution of the frame, as many as a quadratic has coefficients, and some."""
+    """Evaluate draws of the normal distribution of the frame, as many as a quadratic has coefficients, and some.
+
+    Those along the axes, from which the frame has its widths, are among them.
+    """
     dim = start.frame.mean.size
-    white = rng.standard_normal((int(0.65 * (dim + 1) * (dim + 2)) + 1, dim))
+    white = rng.standard_normal((int(0.65 * (dim + 1) * (dim + 2)) + 1 - dim, dim))
     diary.evaluate(start.frame.from_white(white))
 
 
@@ -64,23 +71,6 @@ def _prior_draws(target: AnyTarget, rng: np.random.Generator) -> np.ndarray:
         return rng.uniform(-2.0, 2.0, (N_PRIOR, target.dim))
     draws = np.stack([first, *(np.asarray(target.sample_start(rng)) for _ in range(N_PRIOR - 1))])
     return np.asarray(target.transform.to_position(draws))
-
-
-def _minimum(surrogate: Fitted, frame: Whitening, position: np.ndarray) -> np.ndarray:
-    """Return a minimum of the surrogate near a position."""
-    from scipy.optimize import minimize  # slow to import
-
-    def height(white: np.ndarray) -> tuple[float, np.ndarray]:
-        with np.errstate(all="ignore"):
-            potential, gradient = surrogate.potential_and_gradient(frame.from_white(white[None]))
-        if not (np.isfinite(potential).all() and np.isfinite(gradient).all()):
-            return 1e100, np.zeros_like(white)
-        return float(potential[0]), frame.gradient_to_white(gradient)[0]
-
-    found = minimize(
-        height, frame.to_white(position[None])[0], jac=True, method="L-BFGS-B", options={"maxiter": 50}
-    )
-    return frame.from_white(found.x[None])[0]
 
 
 def _no_further(frame: Whitening, position: np.ndarray, ends: np.ndarray, radius: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from understudy.kernels import State
 from understudy.surrogates import TrainingSet
 from understudy.targets import Evaluation, Evaluator
-from understudy.warmup.rehearsal.law import USUAL_RATE
+from understudy.warmup.rehearsal.law import USUAL_RATE, efficiency
 
 Kind = Literal["walk", "warm", "scout", "audit", "frontier"]
 #: A discrepancy counts as at most this far from the median: beyond it a proposal is as lost as can be.
@@ -135,8 +135,35 @@ class Diary:
 
     def sd(self, candidate: str) -> float:
         """Return sd(D) of a candidate over the later half of its trials; infinite while there are too few."""
+        return spread(self._later(candidate))
+
+    def outside(self, candidate: str) -> float:
+        """Return the share of the same trials that were outside the support, where the log-density is -inf."""
+        found = self._later(candidate)
+        return float(np.isposinf(found).mean()) if len(found) else 0.0
+
+    def _later(self, candidate: str) -> np.ndarray:
         found = self.discrepancies(candidate)
-        return spread(found[-max(MIN_TRIALS, len(found) // 2) :])
+        return found[-max(MIN_TRIALS, len(found) // 2) :]
+
+    def gain(self, candidate: str, other: str) -> float:
+        """Return what sd(D) of a candidate is of that of another, over the later half of the trials of both.
+
+        Both are held against the same positions, so that it makes no difference who was lucky with them; infinite while
+        there are too few.
+        """
+        both = [
+            (each.potential - each.foretold[candidate], each.potential - each.foretold[other])
+            for each in self.trials
+            if each.kind == "walk" and candidate in each.foretold and other in each.foretold
+        ]
+        if not both:
+            return np.inf
+        found = np.array([np.concatenate(part) for part in zip(*both, strict=True)])
+        found = found[:, ~np.isnan(found).any(axis=0)]
+        found = found[:, -max(MIN_TRIALS, found.shape[1] // 2) :]
+        first, second = spread(found[0]), spread(found[1])
+        return first / second if np.isfinite(first) and second > 0 else np.inf
 
     def rate(self, candidate: str) -> float:
         """Return how fast sd(D) falls: like n to the power of minus this.
@@ -186,11 +213,37 @@ DOUBT = 4.0
 
 
 def spread(discrepancy: np.ndarray) -> float:
-    """Return the root mean square of discrepancies about their median, each clipped; infinite if there are few."""
-    if len(discrepancy) < MIN_TRIALS // 2:
+    """Return the root mean square of discrepancies about their median, each clipped; infinite if there are few.
+
+    Proposals outside the support are lost, but unlike others that are they keep no chain where it is: they count by
+    the efficiency that they cost.
+    """
+    inside = discrepancy[~np.isposinf(discrepancy)]
+    if len(inside) < MIN_TRIALS // 2:
         return np.inf
-    about = np.clip(discrepancy - middle(discrepancy), -CLIP, CLIP)
-    return float(np.sqrt(np.mean(about**2)))
+    about = np.clip(inside - middle(inside), -CLIP, CLIP)
+    return of_same_worth(float(np.sqrt(np.mean(about**2))), 1.0 - len(inside) / len(discrepancy))
+
+
+def of_same_worth(sd: float, outside: float) -> float:
+    """Return the sd(D) that is worth as much as one of `sd` and a share of proposals `outside` the support.
+
+    Of proposals that are accepted with probability a, a share 1 - p stays inside: with (1 - p) a in its place the law
+    of efficiency e (see `law`) becomes 1 / ((1 + 1 / e) / (1 - p) - 1).
+
+    Examples
+    --------
+    >>> of_same_worth(0.3, 0.0), round(of_same_worth(0.0, 0.5), 2)
+    (0.3, 0.72)
+    """
+    if outside == 0.0:
+        return sd
+    worth = 1.0 / ((1.0 + 1.0 / max(efficiency(sd), 1e-9)) / (1.0 - outside) - 1.0)
+    low, high = sd, 5.0
+    while high - low > 1e-3:
+        half = 0.5 * (low + high)
+        low, high = (half, high) if efficiency(half) > worth else (low, half)
+    return high
 
 
 def middle(discrepancy: np.ndarray) -> float:

@@ -1,25 +1,35 @@
 """Find the typical set: where the mass is, and how wide it is.
 
 The chain that starts lowest descends by L-BFGS, along exact gradients (which one more tells to be those of the
-potential, or not) or, where there are none, along differences. At
-its end the curvature is measured, by one more gradient along each axis, and gives the *frame*: coordinates in which the
-posterior is about a standard normal. The other chains descend in this frame, for a few steps only; one that is still
-far up afterwards is put on the line from where it is to the lowest point, at the distance of the typical set.
+potential, or not) or, where there are none, along differences. At its end the curvature is measured, by one more
+gradient or value along each axis, and gives the *frame*: coordinates in which the posterior is about a standard normal.
+The other chains descend in this frame, for a few steps only; one that is still far up afterwards is put on the line
+from where it is to the lowest point, at the distance of the typical set.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from understudy.dynamics import UnitMetric
+from understudy.errors import BudgetError
 from understudy.kernels import State
 from understudy.surrogates import Whitening
 from understudy.warmup.gradient_check import check_gradient
 from understudy.warmup.rehearsal.diary import Diary
+from understudy.warmup.rehearsal.reach import (
+    FLAT_ROUNDS,
+    ROUNDS,
+    Reach,
+    frame_of_values,
+    improper,
+    refuse_flat_direction,
+)
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
@@ -30,10 +40,13 @@ MOST_ITERATIONS = 80
 FEW_CALLS = 10
 #: Curvatures below this share of the median count as that much.
 FLOOR = 0.05
-#: Rises of the potential between which a step tells the curvature well.
-LEAST_RISE, MOST_RISE = 0.003, 10.0
-DIFFERENCE = 1e-4
+#: Steps of differences: relative to a position, and to the width of the posterior where it is known.
+DIFFERENCE, SMALL = 1e-4, 1e-2
 FIRST_REACH = 5.0
+#: As far from its start, relative to that, a descent is taken to have no end; and one that is out of evaluations is.
+ENDLESS, ENDLESS_SO_FAR = 1e8, 1e4
+#: Curvatures below this share of the median are looked at: there may be none at all.
+NONE = 1e-8
 
 
 #: Potential and gradient at one position, exact or by differences.
@@ -58,7 +71,7 @@ def typical_height(dim: int) -> float:
 def find(diary: Diary, state: State, rng: np.random.Generator) -> Start:
     """Descend from where the chains start, and measure the curvature; `state` has been evaluated."""
     dim = state.position.shape[1]
-    slope = exact_slope if diary.gradient else difference_slope
+    slope: Slope = exact_slope if diary.gradient else difference_slope
     order = np.argsort(state.potential)
     identity = Whitening(np.zeros(dim), np.eye(dim))
     if diary.gradient:
@@ -69,6 +82,9 @@ def find(diary: Diary, state: State, rng: np.random.Generator) -> Start:
     frame = _frame_of_pairs(lowest, pairs, dim)
     if diary.gradient:
         frame = _frame_of_curvature(diary, lowest, frame)
+    else:
+        frame = frame_of_values(diary, frame, height)
+        slope = partial(difference_slope, widths=np.linalg.norm(frame.factor, axis=1))
     position = np.array(state.position)
     position[order[0]] = lowest
     for i in order[1:]:
@@ -89,10 +105,10 @@ def exact_slope(diary: Diary, position: np.ndarray, known: State | None = None) 
 
 
 def difference_slope(
-    diary: Diary, position: np.ndarray, known: State | None = None
+    diary: Diary, position: np.ndarray, known: State | None = None, widths: np.ndarray | float = np.inf
 ) -> tuple[float, np.ndarray]:
-    """Return the potential at one position, and differences to one neighbour along each axis."""
-    step = DIFFERENCE * (1.0 + np.abs(position))
+    """Return the potential at one position, and differences to one neighbour along each axis, within its width."""
+    step = np.minimum(DIFFERENCE * (1.0 + np.abs(position)), SMALL * widths)
     points = position + np.diag(step)
     if known is None:
         points = np.concatenate([points, position[None]])
@@ -145,21 +161,33 @@ def _descend(
     radius, steps, changes = FIRST_REACH, [np.empty((0, len(frame.mean)))], [np.empty((0, len(frame.mean)))]
     while not done and n_calls < most_calls:
         first = frame.to_white(low.position)[0]
-        found = minimize(
-            height,
-            first,
-            jac=True,
-            method="L-BFGS-B",
-            callback=check,
-            bounds=list(zip(first - radius, first + radius, strict=True)),
-            options={"maxiter": MOST_ITERATIONS, "maxcor": 30, "maxfun": most_calls - n_calls},
-        )
+        try:
+            found = minimize(
+                height,
+                first,
+                jac=True,
+                method="L-BFGS-B",
+                callback=check,
+                bounds=list(zip(first - radius, first + radius, strict=True)),
+                options={"maxiter": MOST_ITERATIONS, "maxcor": 30, "maxfun": most_calls - n_calls},
+            )
+        except BudgetError:
+            _refuse_endless(diary, start, low, ENDLESS_SO_FAR)
+            raise
+        _refuse_endless(diary, start, low, ENDLESS)
         inverse: Any = found.hess_inv
         steps.append(inverse.sk @ frame.factor.T)
         changes.append(inverse.yk @ frame.inverse)
         done = done or np.abs(found.x - first).max() < 0.99 * radius
         radius, known = 2.0 * radius, True
     return low.position[0], float(low.potential[0]), (np.concatenate(steps), np.concatenate(changes))
+
+
+def _refuse_endless(diary: Diary, start: State, low: State, far: float) -> None:
+    """Raise if a descent that goes from box to box has come absurdly far."""
+    away = low.position[0] - start.position[0]
+    if np.abs(away).max() > far * (1.0 + np.abs(start.position).max()):
+        raise improper(diary.evaluator.target, away, "goes on rising")
 
 
 def _frame_of_pairs(centre: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], dim: int) -> Whitening:
@@ -185,26 +213,30 @@ def _frame_of_curvature(diary: Diary, centre: np.ndarray, frame: Whitening) -> W
     here = int(np.abs(known.position - centre).max(axis=1).argmin())
     assert known.gradient is not None
     gradient, potential = frame.gradient_to_white(known.gradient[here]), float(known.potential[here])
-    step, curvature, todo = np.ones(dim), np.eye(dim), np.arange(dim)
-    for _ in range(4):
-        away = diary.evaluate(frame.from_white(np.eye(dim)[todo] * step[todo, None]))
+    reach, curvature = Reach(frame), np.eye(dim)
+    for turn in range(FLAT_ROUNDS):
+        asked = reach.todo
+        away = diary.evaluate(reach.places)
         assert away.gradient is not None
-        rise = np.abs(away.potential - potential)
-        told = np.isfinite(rise)
+        told = np.isfinite(away.potential)
         change = frame.gradient_to_white(away.gradient[told]) - gradient
-        curvature[todo[told]] = change / step[todo[told], None]
-        good = (rise > LEAST_RISE) & (rise < MOST_RISE)
-        with np.errstate(all="ignore"):
-            better = step[todo] * np.where(told, np.clip(np.sqrt(0.7 / rise), 1e-8, 50.0), 0.1)
-        step[todo], todo = np.where(good, step[todo], better), todo[~good]
-        if not len(todo):
+        curvature[asked[told]] = change / reach.step[asked[told], None]
+        reach.learn(away.potential - potential)
+        if turn >= ROUNDS - 1:
+            reach.keep_flat()
+            reach.refuse_flat(diary.evaluator.target)
+        if not reach.todo.size:
             break
-    # In units of their own curvature no axis is wider than the others, so that the floor is for what bends little.
     own = np.diag(curvature)
-    variance = np.where(own > 0, 1.0 / np.where(own > 0, own, 1.0), step**2)
-    scaled = Whitening(frame.mean, np.linalg.cholesky((frame.factor * variance) @ frame.factor.T))
+    # Where nothing bends, or the wrong way, the step is all that is known of the width.
+    np.fill_diagonal(curvature, np.where(own > 0, own, reach.step**-2.0))
+    # In units of their own curvature no axis is wider than the others, so that the floor is for what bends little.
+    scaled = Whitening(frame.mean, frame.factor / np.sqrt(np.diag(curvature)))
     mixed = frame.vector_to_white(scaled.factor.T)  # axes of the scaled frame, in the old one
     hessian = mixed @ (0.5 * (curvature + curvature.T)) @ mixed.T
+    values, vectors = np.linalg.eigh(hessian)
+    for i in np.flatnonzero(np.abs(values) < NONE * np.median(np.abs(values))):
+        refuse_flat_direction(diary, centre, potential, scaled.factor @ vectors[:, i])
     return frame_of_hessian(centre, hessian, scaled)
 
 

@@ -4,7 +4,8 @@ Chains of the surrogate, which cost nothing, tell for each trajectory length, it
 far a move still resembles its start: the correlation :math:`\rho` of parameters and of their squares. With acceptance a
 the chain of draws then has lag-one correlation :math:`r = 1 - a + a \rho` and about :math:`(1 - r)/(1 + r)` effective
 draws for each value. Chosen is the largest harmonic mean of that of parameters and that of squares, so that neither is
-bought with the other; a further inner step must gain three in a thousand.
+bought with the other; twice as many inner steps must gain two in a hundred, since they are not free where the
+model is cheap.
 
 Where the surrogate is nearly Gaussian, an odd number of trajectories a little longer than a quarter of a turn, all of
 about the same length, ends on the other side: on a Gaussian of one frequency with :math:`\rho = c` for parameters and
@@ -26,7 +27,8 @@ from understudy.warmup.rehearsal.walk import Energy, find_step, settle, trace, t
 SHAPES = ((1.6, 0.4), (2.0, 0.4), (2.5, 0.4), (1.8, 0.1), (2.1, 0.1), (2.25, 0.1))
 INNER_STEPS = (1, 2, 3, 4, 5, 6, 8, 11, 15)
 N_CHAINS, N_SETTLE = 128, 12
-WORTH = 1.003
+#: Power of the number of inner steps that they must be worth.
+WORTH = 0.03
 #: Of inner steps: those that are not accepted undo what the others gain.
 ACCEPTANCE = 0.95
 LEAST_ACCEPTANCE = 0.01
@@ -47,7 +49,7 @@ def freeze(
         chain = _chain(kernel, frame, start, rng)
         for k in INNER_STEPS:
             found = _worth(chain, k, max(acceptance(sd), LEAST_ACCEPTANCE))
-            if found > best * WORTH ** (k - chosen.inner_steps):
+            if found > best * (k / chosen.inner_steps) ** WORTH:
                 best, chosen = found, replace(kernel, inner_steps=k)
     return chosen
 

@@ -1,11 +1,17 @@
-r"""Frontier: step beyond the outermost draws of the surrogate, where no gradient could tell what lies there.
+r"""Frontier: step beyond the outermost draws of the surrogate, to see whether mass goes on there.
 
-A surrogate of values alone knows the potential where it was evaluated, and grows beyond. If mass goes on there, along a
-curved ridge or in a long tail, draws of the surrogate end where its knowledge does, and nothing that they meet tells
-of it. So before learning ends draws of the surrogate are continued outwards: those that are furthest out in units of
-the frame, and a few others, along the direction in which the surrogate bends least (a ridge goes on that way) and along
-the line from the middle. The exact values there are held against what was foretold. Where they are surprises, as
-`Diary.is_surprise` says, a warm walker is sent there, and learning goes on.
+A surrogate knows the potential where it was evaluated, and grows beyond. If mass goes on there, along a curved ridge or
+in a long tail, draws of the surrogate end where its knowledge does, and nothing that they meet tells of it. So before
+learning ends a few exact values are spent beyond them, and held against what was foretold:
+
+- where the surrogate's ridge would go on, from its outermost ends (`ridge`), and from a few draws straight along the
+  direction in which it bends least,
+- a step outwards of the outermost draws, from the middle,
+- twice as far out along one coordinate of the frame, where it is tails that go on. If a scale by s there were proposed
+  to a chain it would be accepted with probability :math:`\min(1, s\, e^{U - U'})`: where that is not small, the
+  tail holds about as much mass as all that is beyond the draw on the surrogate, whatever its potential.
+
+Where the potential is below what was foretold and there is mass, a warm walker is sent, and learning goes on.
 """
 
 from __future__ import annotations
@@ -16,17 +22,22 @@ from understudy.surrogates import Whitening
 from understudy.warmup.rehearsal.diary import middle
 from understudy.warmup.rehearsal.explore import Explorer, Walkers
 from understudy.warmup.rehearsal.find import typical_height
+from understudy.warmup.rehearsal.ridge import along_ridge, softest
 from understudy.warmup.rehearsal.walk import find_step, transition, walk
 
 #: Draws of the surrogate, and how many of them are continued: the outermost, and others.
 N_DRAWS, N_STEPS = 192, 16
-N_OUTERMOST, N_OTHERS = 6, 3
-#: How far, in units of the frame: along the softest direction, and outwards.
-ALONG, OUTWARDS = (0.7, 2.2), (0.4, 1.2)
+N_OUTERMOST, N_OTHERS, N_OUTWARDS, N_TAILS = 6, 2, 3, 3
+#: How far, in units of the frame: along the softest direction, and outwards; and how many times as far for tails.
+ALONG, OUTWARDS, TIMES = (0.7, 2.2), (0.4, 1.2), 2.0
+#: A tail that a chain would go out to with a larger probability matters, if the surrogate is too high by more than 1.
+LIKELY = 0.2
 #: Draws that may lie in a pocket, and how often the way back from there is halved.
 N_POCKETS, N_HALVES = 2, 2
-#: A surprise is grave if the potential is so far below what was foretold.
-GRAVE = 2.0
+#: A surprise is grave if the potential is so far below what was foretold; a pit is below all that is known, so deep.
+GRAVE, PIT = 2.0, 10.0
+#: Where nothing near is known, draws of the surrogate may be off by so much, or so many times sd(D).
+OFF, SDS_OFF = 2.0, 5.0
 #: Share of surprises, and of draws in pockets, that call for more.
 MANY, MANY_LOST = 0.1, 0.03
 #: Least distance between draws that are continued.
@@ -35,7 +46,7 @@ APART = 0.7
 
 def n_probes() -> int:
     """Return how many exact values one look beyond the frontier costs at most."""
-    return 2 * N_OUTERMOST + N_OTHERS + N_POCKETS * (1 + N_HALVES)
+    return N_OUTERMOST + N_OTHERS + N_OUTWARDS + N_TAILS + N_POCKETS * (1 + N_HALVES)
 
 
 def look_beyond(explorer: Explorer) -> bool:
@@ -46,7 +57,7 @@ def look_beyond(explorer: Explorer) -> bool:
     """
     diary, candidates = explorer.diary, explorer.candidates
     draws = surrogate_draws(explorer)
-    places = beyond(explorer, draws)
+    places, least_rise = beyond(explorer, draws)
     if not len(places):
         return True
     foretold = candidates.foretell(places)
@@ -57,9 +68,14 @@ def look_beyond(explorer: Explorer) -> bool:
     grave = (
         surprising & (potential < said - GRAVE) & (potential < diary.lowest + usual_height(places.shape[1]))
     )
-    _send(explorer, places[surprising], potential[surprising])
+    with np.errstate(invalid="ignore"):
+        heavy = (potential < least_rise + usual) & (potential < said - 1.0)
+        pits = (said < diary.lowest - GRAVE) & ~(potential < said + PIT)
+    _send(explorer, places[surprising | heavy], potential[surprising | heavy])
     lost = _close_pockets(explorer, draws)
-    return bool(grave.any() or surprising.mean() > MANY or lost > MANY_LOST)
+    many = max(surprising.mean(), lost * MANY / MANY_LOST) > MANY
+    grave |= heavy & (potential < said - GRAVE)
+    return bool(grave.any() or many or heavy.sum() > 1 or pits.any())
 
 
 def usual_height(dim: int) -> float:
@@ -77,32 +93,49 @@ def surrogate_draws(explorer: Explorer, *, cold: bool = False) -> np.ndarray:
     return draws[np.isfinite(draws).all(axis=1)]
 
 
-def beyond(explorer: Explorer, draws: np.ndarray) -> np.ndarray:
-    """Return positions a step outwards of draws of the surrogate, ``(k, dim)``."""
-    frame, rng = explorer.frame, explorer.rng
+def beyond(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return positions beyond draws of the surrogate, ``(k, dim)``, and potentials ``(k,)`` below which they are tails.
+
+    Those are foretold ones, and minus infinity for positions that are not so far out.
+    """
+    frame, rng, surrogate = explorer.frame, explorer.rng, explorer.candidates.surrogate
     if not len(draws):
-        return draws
+        return draws, np.empty(0)
     # In their own units: the frame may be that of a ridge's middle, and its ends would all look far out.
     own = Whitening.from_positions(draws) if len(draws) > 2 * draws.shape[1] else frame
     white = own.to_white(draws)
-    outermost = _apart(white, np.argsort(-np.linalg.norm(white, axis=1)), N_OUTERMOST)
-    others = _apart(white, rng.permutation(len(white)), N_OTHERS)
-    chosen = np.concatenate([outermost, others])
-    along = white[chosen] + _lengths(rng, ALONG, len(chosen)) * _softest(explorer, own, draws[chosen])
+    outermost = _apart(white, np.argsort(-np.linalg.norm(white, axis=1)), N_OUTWARDS)
+    others = white[_apart(white, rng.permutation(len(white)), N_OTHERS)]
+    straight = others + _lengths(rng, ALONG, len(others)) * softest(surrogate, own, others)
     radius = np.linalg.norm(white[outermost], axis=1, keepdims=True)
     outwards = white[outermost] * (1.0 + _lengths(rng, OUTWARDS, len(outermost)) / np.maximum(radius, 1e-300))
-    found = own.from_white(np.concatenate([along, outwards]))
-    return np.asarray(found[np.isfinite(found).all(axis=1)])
+    tails, limits = _tails(explorer, own, white)
+    near = np.concatenate([_ridge_ends(explorer, own, white), straight, outwards])
+    found = own.from_white(np.concatenate([near, tails]))
+    limits = np.concatenate([np.full(len(near), -np.inf), limits])
+    finite = np.isfinite(found).all(axis=1)
+    return found[finite], limits[finite]
 
 
-def _softest(explorer: Explorer, frame: Whitening, position: np.ndarray) -> np.ndarray:
-    """Return unit vectors of the frame along which the surrogate bends least, away from the middle."""
+def _ridge_ends(explorer: Explorer, own: Whitening, white: np.ndarray) -> np.ndarray:
+    """Return where the ridge would go on from its outermost ends, in units of the frame."""
+    length = _lengths(explorer.rng, ALONG, len(white))
+    bottom, ahead = along_ridge(explorer.candidates.surrogate, own, white, length)
+    distance = np.linalg.norm(bottom, axis=1)
+    order = np.argsort(-np.where(np.isfinite(distance) & np.isfinite(ahead).all(axis=1), distance, -1.0))
+    return np.asarray(ahead[_apart(bottom, order, N_OUTERMOST)])
+
+
+def _tails(explorer: Explorer, own: Whitening, white: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return draws of which one coordinate is scaled up, and the potentials below which chains would go there."""
+    axis = np.abs(white).argmax(axis=1)
+    order = np.argsort(-np.abs(white).max(axis=1))
+    chosen = order[:N_TAILS]
+    far = white[chosen].copy()
+    far[np.arange(len(chosen)), axis[chosen]] *= TIMES
     with np.errstate(all="ignore"):
-        hessian = frame.factor.T @ explorer.candidates.surrogate.hessian(position) @ frame.factor
-    hessian = np.where(np.isfinite(hessian).all(axis=(1, 2))[:, None, None], hessian, 0.0)
-    direction = np.linalg.eigh(hessian)[1][:, :, 0]
-    inwards = (direction * frame.to_white(position)).sum(axis=1) < 0
-    return np.where(inwards[:, None], -direction, direction)
+        here = explorer.candidates.surrogate.potential(own.from_white(white[chosen]))
+    return far, here + np.log(TIMES / LIKELY)
 
 
 def _lengths(rng: np.random.Generator, limits: tuple[float, float], n: int) -> np.ndarray:
@@ -132,12 +165,12 @@ def _send(explorer: Explorer, position: np.ndarray, potential: np.ndarray) -> No
 
 
 def _close_pockets(explorer: Explorer, draws: np.ndarray) -> float:
-    """Learn where the surrogate is low far away from all that is known, and the potential is not.
+    """Learn where draws of the surrogate are far away from all that is known, and it is wrong.
 
     What is far above the lowest potential is not trained on, so it is the way back that is learnt from. Returned is
-    about the share of draws that are lost in such pockets.
+    about the share of draws that are lost in such pockets, or are where nothing is known and it is wrong.
     """
-    diary, rng = explorer.diary, explorer.rng
+    diary, rng, candidates = explorer.diary, explorer.rng, explorer.candidates
     limit = diary.lowest + typical_height(draws.shape[1])
     known = diary.training()
     low = known.position[known.potential < limit]
@@ -148,13 +181,23 @@ def _close_pockets(explorer: Explorer, draws: np.ndarray) -> float:
     nearest, alone = distance.argmin(axis=1), distance.min(axis=1)
     chosen = _apart(white, np.argsort(-alone), N_POCKETS)
     place, back, lost = draws[chosen], low[nearest[chosen]], 0.0
+    usual = middle(diary.discrepancies(candidates.playing))
     for halves in range(1 + N_HALVES):
-        potential = diary.try_out(place, "frontier", explorer.candidates.foretell(place)).potential
+        foretold = candidates.foretell(place)
+        potential = diary.try_out(place, "frontier", foretold).potential
         high = ~(potential < limit)
+        if halves == 0:
+            with np.errstate(invalid="ignore"):
+                off = np.abs(potential - foretold[candidates.playing] - usual)
+            wrong = ~high & (off > max(OFF, SDS_OFF * candidates.sd))
+            lost = max(_share_beyond(alone, chosen[high], 0.5), _share_beyond(alone, chosen[wrong], 0.8))
         if not high.any():
             break
-        if halves == 0:
-            lost = float(np.mean(alone > 0.5 * alone[chosen[high]].min()))
         back = back[high]
         place = back + (place[high] - back) * rng.uniform(0.4, 0.6, size=(len(back), 1))
     return lost
+
+
+def _share_beyond(alone: np.ndarray, rows: np.ndarray, times: float) -> float:
+    """Return the share of draws that are about as far from what is known as the nearest of some of them."""
+    return float(np.mean(alone > times * alone[rows].min())) if len(rows) else 0.0

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from understudy.warmup.rehearsal.law import learning_pays, learning_pays_within
 
 #: Share of the draws' cost that warm-up may always spend: it makes little difference, and buys safety.
 CHEAP_SHARE = 0.03
+#: What was known is added to by so large a share before another look is taken.
+GROWTH = 0.3
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class Plan:
         Whether that is the user's own limit.
     reserve : int
         How many of them are kept for a last look at what may be wrong.
+    more : int
+        How many may be added to them while such looks find mass that the surrogate had walled off.
     """
 
     dim: int
@@ -36,6 +40,7 @@ class Plan:
     budget: int | None = None
     is_capped: bool = False
     reserve: int = 0
+    more: int = 0
 
     few_surprises = 0.1
 
@@ -45,6 +50,12 @@ class Plan:
         if self.budget is not None:
             return min(40 + 2 * self.dim, self.budget // 2)
         return min(max(40 + 2 * self.dim, int(CHEAP_SHARE * self.n_draws)), self.most)
+
+    def longer(self, n: int) -> Plan:
+        """Return the plan with room to learn what was found after `n` evaluations, as far as it may grow."""
+        wanted = n + self.reserve + int(GROWTH * n) - self.most
+        added = min(max(wanted, 0), self.more)
+        return replace(self, most=self.most + added, more=self.more - added)
 
     def enough(self, n: int, sd: float, surprises: float, rate: float) -> bool:
         """Whether to stop learning after `n` evaluations, with sd(D) falling at a `rate`."""

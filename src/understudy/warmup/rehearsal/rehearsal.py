@@ -7,7 +7,7 @@ leaves behind is a frozen kernel, where the chains are, and an account of how we
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -58,6 +58,8 @@ class Outcome:
         All exact evaluations.
     history : ndarray of shape (rounds, 2)
         Evaluations and sd(D), round by round.
+    walled : bool
+        Whether the last look beyond the frontier found mass that the surrogate had walled off.
     """
 
     kernel: SurrogateTransition
@@ -69,6 +71,7 @@ class Outcome:
     surprises: float
     training: TrainingSet
     history: np.ndarray
+    walled: bool = False
 
 
 def rehearse(
@@ -97,14 +100,20 @@ def rehearse(
     explorer = _explorer(diary, candidates, start, rng)
     history: list[tuple[int, float]] = []
     home = explorer.walkers.position[explorer.walkers.cold], explorer.walkers.potential[explorer.walkers.cold]
-    checks = 0
+    audits, walled = 0, False
+    evaluator.limit = plan.most + plan.more
     try:
         while True:
             _explore(explorer, plan, history, tell)
             if call_back(explorer, *home):
                 explorer.rounds(N_RECALLED)
-            checks += 1
-            if not _is_surprised(explorer, plan, checks, tell):
+            walled = plan.reserve > 0 and _is_walled(explorer, tell)
+            if not walled:
+                audits += 1
+                if audits > MOST_AUDITS or not _is_surprised(explorer, plan, tell):
+                    break
+            plan = plan.longer(len(diary))
+            if len(diary) + plan.reserve >= plan.most:
                 break
     except BudgetError:
         pass
@@ -112,7 +121,7 @@ def rehearse(
         explorer.learn()
     call_back(explorer, *home)
     evaluator.observer = None
-    return _outcome(explorer, streams, history)
+    return replace(_outcome(explorer, streams, history), walled=walled)
 
 
 def _explorer(diary: Diary, candidates: Candidates, start: Start, rng: np.random.Generator) -> Explorer:
@@ -144,25 +153,28 @@ def _explore(explorer: Explorer, plan: Plan, history: list[tuple[int, float]], t
             return
 
 
-def _is_surprised(explorer: Explorer, plan: Plan, checks: int, tell: Tell) -> bool:
-    """Check what has been learnt where it may be wrong; learn from that; return whether to explore on."""
+def _is_walled(explorer: Explorer, tell: Tell) -> bool:
+    """Look beyond the frontier; learn from what was found there if it calls for more, and return whether it does."""
     diary, candidates = explorer.diary, explorer.candidates
-    if diary.evaluator.target.has_gradient:
-        if plan.budget is not None or checks > MOST_AUDITS:
-            return False
-        tell("audit", candidates.sd, explorer.accepted[-1])
-        surprised = audit(explorer) > plan.few_surprises
-    else:
-        if not plan.reserve:
-            return False
-        tell("look beyond", candidates.sd, explorer.accepted[-1])
-        explorer.learn()
-        surprised = look_beyond(explorer)
-        if not surprised:  # what has stood the test is what draws: another training might build other walls
-            candidates.n_known = len(diary)
-            return False
+    tell("look beyond", candidates.sd, explorer.accepted[-1])
     explorer.learn()
-    return surprised and len(diary) + plan.reserve < plan.most
+    walled = look_beyond(explorer)
+    if walled:
+        explorer.learn()
+    else:  # what has stood the test is what draws: another training might build other walls
+        candidates.n_known = len(diary)
+    return walled
+
+
+def _is_surprised(explorer: Explorer, plan: Plan, tell: Tell) -> bool:
+    """Follow exact trajectories, if there are gradients, learn from them, and return whether they saw surprises."""
+    diary, candidates = explorer.diary, explorer.candidates
+    if not diary.evaluator.target.has_gradient or plan.budget is not None:
+        return False
+    tell("audit", candidates.sd, explorer.accepted[-1])
+    surprised = audit(explorer) > plan.few_surprises
+    explorer.learn()
+    return surprised
 
 
 def _outcome(explorer: Explorer, streams: Streams, history: list[tuple[int, float]]) -> Outcome:

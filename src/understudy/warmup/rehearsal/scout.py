@@ -47,7 +47,7 @@ def _pool(
     for exponent in EXPONENTS:
         hot = Tempered(candidates.surrogate, exponent)
         start = position[rng.integers(len(position), size=N_EACH)]
-        kernel = transition(hot, frame, find_step(hot, frame, start, rng), 2.0, 8)
+        kernel = transition(hot, frame, find_step(hot, frame, start, rng, everywhere=False), 2.0, 8)
         found.append(walk(kernel, start, rng)[0])
     known = candidates.diary.training().select().position
     beside = known[rng.integers(len(known), size=2 * N_EACH)]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from understudy.errors import SurrogateError
 from understudy.warmup.rehearsal.rehearsal import Outcome
 
@@ -15,6 +17,8 @@ from understudy.warmup.rehearsal.rehearsal import Outcome
 GOOD, USELESS = 0.8, 1.3
 #: Share of surprises up to which trust is full, and from which on there is none.
 FEW_SURPRISES, MANY_SURPRISES = 0.1, 0.4
+#: Doubt if the last look beyond the frontier found mass that had been walled off.
+WALLED = 0.3
 #: A larger share of exact steps is not worth the rest.
 MOST_MIXED = 0.5
 
@@ -32,18 +36,26 @@ def judge(outcome: Outcome) -> Trust:
     doubt = max(
         (outcome.sd - GOOD) / (USELESS - GOOD),
         (outcome.surprises - FEW_SURPRISES) / (MANY_SURPRISES - FEW_SURPRISES),
+        WALLED if outcome.walled else 0.0,
     )
     if doubt <= 0:  # False for NaN
         return Trust(0.0)
+    sd = (
+        f"its sd(D) is {outcome.sd:.2g}"
+        if outcome.sd < np.inf
+        else "too few of its trials had mass to tell sd(D)"
+    )
     why = (
-        f"its sd(D) is {outcome.sd:.2g} and {outcome.surprises:.0%} of its last trials were surprises, after "
+        f"{sd} and {outcome.surprises:.0%} of its last trials were surprises, after "
         f"{len(outcome.training)} evaluations"
     )
+    if outcome.walled:
+        why += "; beyond its outermost draws there is mass (a long tail or a curved ridge) that it does not reach"
     return Trust(1.0 if not doubt < MOST_MIXED else doubt, why)
 
 
-def require_use(outcome: Outcome, trust: Trust) -> None:
-    """Raise if the surrogate is of no use and there is no gradient to fall back on.
+def require_use(outcome: Outcome, trust: Trust, remedies: str = "give one") -> None:
+    """Raise if the surrogate is of no use and there is no gradient to fall back on; `remedies` says what to do.
 
     Surprises alone do not make it useless: they have been learnt from, and the run warns of them.
     """
@@ -51,6 +63,5 @@ def require_use(outcome: Outcome, trust: Trust) -> None:
         return
     raise SurrogateError(
         f"the surrogate could not be trained well enough to draw with: {trust.reason}. There is no gradient to fall "
-        "back on; give one (Target(gradient=...)), or bounds= for parameters that have them, emulate outputs instead "
-        "of a scalar (ForwardTarget), start nearer (init=), or allow more warm-up (tune=)"
+        f"back on; {remedies}"
     )

@@ -20,6 +20,9 @@ INNER_ACCEPTANCE = 0.85
 #: Largest step of a swing, and the relative half-width of the spread of their lengths. A step of a half turn would
 #: resonate with whatever the stand-in differs from a normal by.
 LONGEST_STEP, JITTER = 1.3, 0.25
+#: A step that is accepted so rarely, at so large a share of places, is halved, so many times at most; and inner steps
+#: of the walks that look for such places.
+RARELY, FEW_PLACES, MOST_HALVINGS, N_FINER = 0.3, 0.015, 5, 10
 #: Chains and steps that the coordinates are learnt from.
 N_CHAINS, N_SETTLE, N_STEPS = 64, 8, 12
 
@@ -109,15 +112,47 @@ def find_step(
     rng: np.random.Generator,
     length: float = 1.5,
     wanted: float = INNER_ACCEPTANCE,
+    *,
+    everywhere: bool = True,
 ) -> float:
-    """Return a step size at which inner steps are mostly accepted."""
+    """Return a step size at which inner steps are mostly accepted, and at hardly any place that has mass never."""
     step_size = min(length, LONGEST_STEP)
     for _ in range(12):
         _, accepted = walk(transition(surrogate, frame, step_size, length, 2), position, rng)
         if accepted >= wanted:
             break
         step_size *= 0.75
+    return _for_narrow_places(surrogate, frame, position, rng, length, step_size) if everywhere else step_size
+
+
+def _for_narrow_places(
+    surrogate: Energy,
+    frame: Whitening,
+    position: np.ndarray,
+    rng: np.random.Generator,
+    length: float,
+    step_size: float,
+) -> float:
+    """Return the step size, halved until walks with half of it come to no places that it cannot come to.
+
+    At the tips of a banana the valley is many times narrower than in its middle. Where a step is unstable chains of the
+    surrogate hardly ever go, so that the mean over the places they go to does not tell of it; a finer walk does.
+    """
+    position = position[rng.integers(len(position), size=N_CHAINS)]
+    for _ in range(MOST_HALVINGS):
+        position, _ = walk(transition(surrogate, frame, 0.5 * step_size, length, N_FINER), position, rng)
+        rates = _acceptances(transition(surrogate, frame, step_size, length, 2), position, rng)
+        if np.quantile(rates, FEW_PLACES) > RARELY:
+            break
+        step_size *= 0.5
     return step_size
+
+
+def _acceptances(kernel: SurrogateTransition, position: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return how likely inner steps from each position are accepted."""
+    stage, state = kernel.stage(_no_evaluator()), State(position, np.zeros(len(position)))
+    found = inner_walk(kernel, stage, SharedStream(rng, len(position)), stage.enter(state))[1]
+    return np.asarray(found.acceptance)
 
 
 def settle(surrogate: Energy, frame: Whitening, position: np.ndarray, rng: np.random.Generator) -> Whitening:

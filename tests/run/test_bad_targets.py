@@ -1,0 +1,110 @@
+"""Targets that cannot be sampled well are told plainly, or sampled at a bounded price; never with a raw error."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import understudy as us
+from understudy.errors import BudgetError, GradientError, ImproperError, StartError, SurrogateError
+from understudy.results.diagnostics import warnings_for
+from understudy.run import automatic
+
+
+def disc(given):
+    return us.Target(lambda x: 0.0 if x @ x < 1 else -np.inf, np.zeros_like if given else None, dim=2)
+
+
+def cut_normal(given):
+    return us.Target(
+        lambda x: -0.5 * x @ x if x @ x < 1 else -np.inf, (lambda x: -x) if given else None, dim=2
+    )
+
+
+def exponential(given):
+    return us.Target(
+        lambda x: -x.sum() if (x > 0).all() else -np.inf, (lambda x: -np.ones(4)) if given else None, dim=4
+    )
+
+
+class TestEdges:
+    @pytest.mark.parametrize("make", [disc, cut_normal, exponential])
+    def test_the_price_of_falling_back_is_bounded(self, make):
+        run = us.sample(make(True), draws=50, random_seed=1)
+        assert run.cost.n_exact < 10_000
+        assert any("bounds=" in each for each in warnings_for(run))
+
+    @pytest.mark.parametrize("make", [disc, exponential])
+    def test_without_a_gradient_it_is_told(self, make):
+        with pytest.raises(SurrogateError, match=r"outside the support.*bounds=") as caught:
+            us.sample(make(False), draws=50, random_seed=1)
+        assert "sd(D) is inf" not in str(caught.value)
+
+    def test_an_edge_that_cuts_off_some_of_the_mass_is_no_reason_to_fail(self):
+        run = us.sample(cut_normal(False), draws=1000, random_seed=1)
+        assert (run.draws**2).sum(axis=2).max() < 1.0
+        exact = 2.0 - 1.0 / (np.exp(0.5) - 1.0)
+        assert np.square(run.draws).sum(axis=2).mean() == pytest.approx(exact, abs=0.04)
+
+    @pytest.mark.parametrize("seed", [1, 3])
+    def test_kinks_are_no_reason_to_fail(self, seed):
+        target = us.Target(lambda x: -np.abs(x).sum(), lambda x: -np.sign(x), dim=5)
+        run = us.sample(target, draws=20, random_seed=seed)
+        assert run.complete
+
+
+def test_a_wrong_gradient_costs_a_dozen_evaluations():
+    target = us.Target(lambda x: -0.5 * x @ x, lambda x: x, dim=3)
+    with pytest.raises(GradientError, match=r"not of its negative.*leave it out") as caught:
+        us.sample(target, random_seed=1)
+    assert caught.value.run.cost.n_exact <= 12
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["gradients", "values"])
+def test_no_mass_anywhere_is_about_the_start(given):
+    target = us.Target(lambda x: -np.inf, (lambda x: 0 * x) if given else None, dim=2)
+    with pytest.raises(StartError, match=r"is -inf at the last of .* random starts"):
+        us.sample(target, draws=50, random_seed=1)
+
+
+def test_a_flat_direction_that_only_shows_later_is_told():
+    """No axis is flat, and values alone show no curvature: what was learnt is absurdly wide in the end."""
+    target = us.Target(lambda x: -((x[0] + x[1]) ** 2), dim=2)
+    with pytest.raises(ImproperError, match=r"along [+-]x\[0\], [+-]x\[1\]"):
+        us.sample(target, draws=500, random_seed=1)
+
+
+class TestAdvice:
+    """What is said applies to the kind of target at hand."""
+
+    @staticmethod
+    def forward():
+        return us.ForwardTarget(
+            lambda x: x, us.GaussianLikelihood([0.0], sd=1.0), us.NormalPrior(0.0, 1.0, dim=1)
+        )
+
+    @pytest.mark.parametrize(
+        ("target", "said", "unsaid"),
+        [
+            (us.Target(lambda x: 0.0, lambda x: x, dim=1), ["bounds="], ["gradient", "prior"]),
+            (us.Target(lambda x: 0.0, dim=1), ["bounds=", "gradient="], ["prior", "vjp="]),
+            (forward(), ["prior", "vjp="], ["bounds=", "ForwardTarget"]),
+        ],
+        ids=["gradients", "values", "outputs"],
+    )
+    def test_of_a_posterior_that_was_not_found(self, target, said, unsaid):
+        plan = automatic.plan_for(target, 1000, None, None)
+        message = str(automatic._too_few(plan, target, 4, is_limited=False))
+        assert all(word in message for word in said) and not any(word in message for word in unsaid)
+
+    def test_of_linear_algebra_that_gives_up(self, monkeypatch):
+        def fail(*_):
+            raise np.linalg.LinAlgError("not positive definite")
+
+        monkeypatch.setattr(automatic, "rehearse", fail)
+        with pytest.raises(SurrogateError, match=r"too large or too small.*not positive definite.*rescale"):
+            us.sample(us.Target(lambda x: -0.5 * x @ x, dim=2), draws=10, random_seed=1)
+
+    def test_too_little_is_still_that(self):
+        with pytest.raises(BudgetError, match="too few"):
+            us.sample(us.Target(lambda x: -0.5 * x @ x, dim=2), draws=10, tune=8, chains=2, random_seed=1)
