@@ -116,16 +116,21 @@ def hidden(chosen: list[str], n_seeds: int) -> None:
         print(f"{name}: share of the mass in each tenth or lobe, at worst off by")
         for seed in range(1, 2 * n_seeds + 1):
             run = us.sample(problem.target, random_seed=seed, progressbar=False)
-            draws = run.draws.reshape(-1, 2)
             if name == "lobes":
                 exact = problem.draw(np.random.default_rng(0), 10**6)
-                off = abs(np.mean(draws[:, 0] > 0) - np.mean(exact[:, 0] > 0))
+                inside = (run.draws[..., :1] > 0).astype(float)
+                mass = np.mean(exact[:, :1] > 0)
             else:
                 edges, mass = _banana_tenths(problem)
-                found = np.histogram(draws[:, 1], edges)[0] / len(draws)
-                off = np.abs(found - mass).max()
-            warned = [each for each in run.summary().warnings]
-            print(f"  seed {seed}: {off:.1%}, {len(warned)} warnings {warned}", flush=True)
+                inside = (np.digitize(run.draws[..., 1], edges)[..., None] == np.arange(1, 11)).astype(float)
+            found = statistics(inside)
+            off = np.abs(found.mean - mass)
+            errors = off / (found.sd / np.sqrt(found.ess_bulk))
+            print(
+                f"  seed {seed}: {off.max():.1%}, {errors.max():.1f} standard errors, "
+                f"{run.summary().warnings}",
+                flush=True,
+            )
 
 
 def _banana_tenths(problem: object) -> tuple[np.ndarray, np.ndarray]:

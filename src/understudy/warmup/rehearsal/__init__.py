@@ -7,7 +7,7 @@
 `explore`       walkers on the surrogate; every exact evaluation is a test, then a lesson
 `scout`         look where the surrogate is unsure and may be too high
 `audit`         a few trajectories with exact gradients
-`frontier`, `ridge` a few values beyond the outermost draws, round bends too
+`frontier`, `crest` a few values beyond the outermost draws, round bends too
 `plan`, `law`   when to stop: what a surrogate of given quality is worth
 `freeze`        choose the inner steps of the draws, on the surrogate alone
 `reach`         how wide the posterior is along each axis, or whether it has no end

@@ -4,7 +4,7 @@ A surrogate knows the potential where it was evaluated, and grows beyond. If mas
 in a long tail, draws of the surrogate end where its knowledge does, and nothing that they meet tells of it. So before
 learning ends a few exact values are spent beyond them, and held against what was foretold:
 
-- where the surrogate's ridge would go on, from its outermost ends (`ridge`), and from a few draws straight along the
+- where the surrogate's ridge would go on, from its outermost ends (`crest`), and from a few draws straight along the
   direction in which it bends least,
 - a step outwards of the outermost draws, from the middle,
 - twice as far out along one coordinate of the frame, where it is tails that go on. If a scale by s there were proposed
@@ -22,12 +22,12 @@ from understudy.surrogates import Whitening
 from understudy.warmup.rehearsal.diary import middle
 from understudy.warmup.rehearsal.explore import Explorer, Walkers
 from understudy.warmup.rehearsal.find import typical_height
-from understudy.warmup.rehearsal.ridge import along_ridge, softest
+from understudy.warmup.rehearsal.crest import along_ridge, softest
 from understudy.warmup.rehearsal.walk import find_step, transition, walk
 
-#: Draws of the surrogate, and how many of them are continued: the outermost, and others.
+#: Draws of the surrogate, and how many of them are continued: the outermost of those far out, and others.
 N_DRAWS, N_STEPS = 192, 16
-N_OUTERMOST, N_OTHERS, N_OUTWARDS, N_TAILS = 6, 2, 3, 3
+N_FAR, N_OUTERMOST, N_OTHERS, N_OUTWARDS, N_TAILS = 32, 6, 2, 3, 3
 #: How far, in units of the frame: along the softest direction, and outwards; and how many times as far for tails.
 ALONG, OUTWARDS, TIMES = (0.7, 2.2), (0.4, 1.2), 2.0
 #: A tail that a chain would go out to with a larger probability matters, if the surrogate is too high by more than 1.
@@ -119,6 +119,7 @@ def beyond(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def _ridge_ends(explorer: Explorer, own: Whitening, white: np.ndarray) -> np.ndarray:
     """Return where the ridge would go on from its outermost ends, in units of the frame."""
+    white = white[np.argsort(-np.linalg.norm(white, axis=1))[:N_FAR]]
     length = _lengths(explorer.rng, ALONG, len(white))
     bottom, ahead = along_ridge(explorer.candidates.surrogate, own, white, length)
     distance = np.linalg.norm(bottom, axis=1)

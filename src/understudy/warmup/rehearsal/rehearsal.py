@@ -34,6 +34,8 @@ MOST_AUDITS = 3
 N_RECALLED = 6
 N_SCOUTS = 4
 MOST_IDLE = 12
+#: How much more must be known than at the last training to train again before a look beyond.
+NEWS = 1.05
 #: What is told while it goes on: phase, sd(D), acceptance.
 Tell = Callable[[str, float, float], None]
 
@@ -157,7 +159,8 @@ def _is_walled(explorer: Explorer, tell: Tell) -> bool:
     """Look beyond the frontier; learn from what was found there if it calls for more, and return whether it does."""
     diary, candidates = explorer.diary, explorer.candidates
     tell("look beyond", candidates.sd, explorer.accepted[-1])
-    explorer.learn()
+    if len(diary) > NEWS * candidates.n_known:
+        explorer.learn()
     walled = look_beyond(explorer)
     if walled:
         explorer.learn()

@@ -23,6 +23,8 @@ LONGEST_STEP, JITTER = 1.3, 0.25
 #: A step that is accepted so rarely, at so large a share of places, is halved, so many times at most; and inner steps
 #: of the walks that look for such places.
 RARELY, FEW_PLACES, MOST_HALVINGS, N_FINER = 0.3, 0.015, 5, 10
+#: Where the longest step is accepted more often than this, the stand-in is so near to a normal that nothing is narrow.
+HARDLY_BENT = 0.93
 #: Chains and steps that the coordinates are learnt from.
 N_CHAINS, N_SETTLE, N_STEPS = 64, 8, 12
 
@@ -116,13 +118,15 @@ def find_step(
     everywhere: bool = True,
 ) -> float:
     """Return a step size at which inner steps are mostly accepted, and at hardly any place that has mass never."""
-    step_size = min(length, LONGEST_STEP)
+    longest = step_size = min(length, LONGEST_STEP)
     for _ in range(12):
         _, accepted = walk(transition(surrogate, frame, step_size, length, 2), position, rng)
         if accepted >= wanted:
             break
         step_size *= 0.75
-    return _for_narrow_places(surrogate, frame, position, rng, length, step_size) if everywhere else step_size
+    if not everywhere or (step_size == longest and accepted > HARDLY_BENT):
+        return step_size
+    return _for_narrow_places(surrogate, frame, position, rng, length, step_size)
 
 
 def _for_narrow_places(

@@ -1,4 +1,4 @@
-r"""Ridge: where a curved ridge would go on beyond the outermost draws of the surrogate.
+r"""Crest: where a curved ridge would go on beyond the outermost draws of the surrogate.
 
 A thin banana leaves every straight line: a step along it, however well aimed, ends where there is no mass, and says
 nothing of the mass that lies round the bend. So the surrogate's own ridge is traced inwards from its end, where it

@@ -8,7 +8,7 @@ import pytest
 import understudy as us
 from understudy.surrogates import Whitening
 from understudy.warmup.rehearsal import Plan
-from understudy.warmup.rehearsal.ridge import along_ridge, softest
+from understudy.warmup.rehearsal.crest import along_ridge, softest
 from understudy.warmup.rehearsal.walk import find_step, transition, walk
 
 WIDTH = 0.04
