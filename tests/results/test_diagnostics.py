@@ -34,7 +34,7 @@ def test_a_healthy_run_has_no_warnings(make_run):
             {"values": normal(4, 40, 2)},
             r"fewer than 400 effective draws .* of 2 of 2 parameters .*draws=",
         ),
-        ({"values": still()}, r"x\[0\] never changed in some chain; .*init="),
+        ({"values": still()}, r"x\[0\] never changed in all chains; .*init="),
         ({"values": normal(1, 500, 2)}, r"one chain .*chains=4"),
         ({"values": normal(4, 3, 2)}, r"too few draws to judge: 3 of each chain"),
         ({"complete": False}, r"interrupted, with fewer draws than asked for: 500"),
@@ -43,7 +43,7 @@ def test_a_healthy_run_has_no_warnings(make_run):
         ({"n_adaptive": 100}, r"first 100 of 500 draws.*exact_draws"),
         (
             {"stats": {"diverging": np.eye(4, 500, dtype=bool)}},
-            r"4 of 2000 trajectories diverged, .*target_acceptance=",
+            r"4 of 2000 trajectories diverged: .*target_acceptance=",
         ),
         (
             {"stats": {"acceptance_rate": np.full((4, 500), 0.3)}},

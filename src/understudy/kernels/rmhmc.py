@@ -141,4 +141,5 @@ def riemannian_step(
         n_metrics=n_metrics + (not known),
         unsolved=end.unsolved,
         discrepancy=discrepancy,
+        left=~end.complete & ~end.unsolved & np.isposinf(end.potential),
     )

@@ -8,5 +8,15 @@ from understudy.results.lazy import LazyRecord
 from understudy.results.run import Cost, Record, Run
 from understudy.results.summary import Summary
 from understudy.results.surrogate_report import SurrogateReport
+from understudy.results.target_report import TargetReport
 
-__all__ = ["Cost", "LazyRecord", "Record", "Run", "Summary", "SurrogateReport", "warnings_for"]
+__all__ = [
+    "Cost",
+    "LazyRecord",
+    "Record",
+    "Run",
+    "Summary",
+    "SurrogateReport",
+    "TargetReport",
+    "warnings_for",
+]

@@ -8,14 +8,18 @@ import numpy as np
 
 from understudy.results.statistics import MIN_DRAWS, Statistics, statistics
 from understudy.results.surrogate_diagnostics import compare_with, surrogate_warnings
+from understudy.results.target_diagnostics import hard_edge, outside, poor_fit
 
 if TYPE_CHECKING:
     from understudy.results.run import Run
 
 MAX_RHAT = 1.01
+#: With few effective draws, R-hat is as high as this for chains that do agree.
+MILD_RHAT = 1.05
 MIN_ESS_PER_CHAIN = 100
 MIN_ACCEPTANCE = 0.5
 MAX_UNSOLVED = 0.05
+SMALLER_STEPS = "smaller steps (method=HMC(target_acceptance=0.95))"
 #: Share of proposals in places where a surrogate is far too low that costs next to nothing.
 FEW_TOO_LOW = 0.01
 
@@ -30,22 +34,24 @@ def warnings_for(run: Run, found: Statistics | None = None) -> list[str]:
     found : Statistics, optional
         Of its draws, if they have been computed already.
     """
-    chains, n, _ = run.draws.shape
-    stats, names = run.posterior.stats, run.parameter_names
+    n, stats = run.draws.shape[1], run.posterior.stats
     # Where exact evaluations were limited, asking for more draws would bring none.
     more = "draws=" if run.settings.get("max_evaluations") is None else "max_evaluations="
+    about_surrogate = surrogate_warnings(run, more)
     warnings = [] if run.complete else [interrupted(n)]
     if n:
-        found = statistics(run.draws) if found is None else found
-        warnings += few_draws(chains, n, more)
-        warnings += never_moved(run.draws, names)
-        warnings += high_rhat(found.rhat, names, more)
-        warnings += low_ess(found.ess, names, chains, more)
-        warnings += low_acceptance(stats.get("acceptance_rate"), "discrepancy" in stats)
+        warnings += convergence(run, statistics(run.draws) if found is None else found, more)
+        # What is said of a surrogate accounts for rejections already.
+        if "inner_acceptance" not in stats or not about_surrogate:
+            warnings += low_acceptance(*_inside(run), how_to_accept(run))
+        warnings += poor_fit(run.target)
     elif run.complete:
         warnings.append(f"all exact evaluations were spent before the first draw: allow more ({more})")
-    warnings += surrogate_warnings(run)
-    warnings += divergences(harmful(stats), "discrepancy" in stats, compare_with(run))
+    warnings += about_surrogate
+    warnings += hard_edge(run.posterior, run.target)
+    warnings += divergences(
+        harmful(stats), "discrepancy" in stats, compare_with(run), run.surrogate is not None
+    )
     warnings += unsolved(stats.get("unsolved"), "discrepancy" in stats)
     # With on_failure="raise" a failure has stopped the run, and its error has said so.
     if run.settings.get("on_failure") != "raise":
@@ -53,6 +59,16 @@ def warnings_for(run: Run, found: Statistics | None = None) -> list[str]:
     if not run.exact:
         warnings.append(adaptive(run.n_adaptive, n))
     return warnings
+
+
+def convergence(run: Run, found: Statistics, more: str) -> list[str]:
+    """Judge whether the chains agree and are long enough; what did not move at all is not judged any further."""
+    chains, n, _ = run.draws.shape
+    names, still = run.parameter_names, stuck(run.draws)
+    rhat, ess = (np.where(still.any(axis=0), np.nan, each) for each in (found.rhat, found.ess))
+    said = few_draws(chains, n, more) + never_moved(still, names, takes_gradients(run))
+    # Chains that disagree have few effective draws, and the remedy is the same.
+    return said + (high_rhat(rhat, ess, names, chains, more) or low_ess(ess, names, chains, more))
 
 
 def adaptive(n_adaptive: int, n_draws: int) -> str:
@@ -84,30 +100,40 @@ def few_draws(chains: int, n_draws: int, more: str = "draws=") -> list[str]:
     return []
 
 
-def never_moved(draws: np.ndarray, names: tuple[str, ...]) -> list[str]:
+def stuck(draws: np.ndarray) -> np.ndarray:
+    """Return which parameters kept one value throughout, ``(chains, dim)``; none if there is a single draw."""
+    still: np.ndarray = (draws == draws[:, :1]).all(axis=1)
+    return still if draws.shape[1] > 1 else np.zeros_like(still)
+
+
+def never_moved(still: np.ndarray, names: tuple[str, ...], gradients: bool = True) -> list[str]:
     """Name parameters that kept one value throughout, in any chain."""
-    still = (
-        np.flatnonzero((draws == draws[:, :1]).all(axis=1).any(axis=0))
-        if draws.shape[1] > 1
-        else np.array([])
-    )
-    if not still.size:
+    if not still.any():
         return []
+    chains = np.flatnonzero(still.any(axis=1))
+    smaller = f", or take {SMALLER_STEPS}" if gradients else ""
     return [
-        f"{_of(still, names)} never changed in some chain; start elsewhere (init=), tune longer (tune=), or take "
-        "smaller steps (method=HMC(target_acceptance=0.95))"
+        f"{_of(np.flatnonzero(still.any(axis=0)), names)} never changed in {_chains(chains, len(still))}; start "
+        f"elsewhere (init=), tune longer (tune=){smaller}"
     ]
 
 
-def high_rhat(rhat: np.ndarray, names: tuple[str, ...], more: str = "draws=") -> list[str]:
+def high_rhat(
+    rhat: np.ndarray, ess: np.ndarray, names: tuple[str, ...], chains: int, more: str = "draws="
+) -> list[str]:
     """Compare R-hat with its limit; NaN is unknown, not high."""
     high = np.flatnonzero(rhat > MAX_RHAT)
     if not high.size:
         return []
     worst = high[np.argmax(rhat[high])]
+    said = (
+        f"R-hat is above {MAX_RHAT} for {_of(high, names, worst)}, at worst {rhat[worst]:.4f} with {ess[worst]:.0f} "
+        "effective draws"
+    )
+    if rhat[worst] < MILD_RHAT and ess[worst] < MIN_ESS_PER_CHAIN * chains:
+        return [f"{said}, too few to tell whether the chains agree; draw more ({more})"]
     return [
-        f"R-hat is above {MAX_RHAT} for {_of(high, names, worst)}, at worst {rhat[worst]:.4f}: the chains "
-        f"disagree; draw more ({more}), tune longer (tune=), or look for separate modes"
+        f"{said}: the chains disagree; draw more ({more}), tune longer (tune=), or look for separate modes"
     ]
 
 
@@ -124,55 +150,67 @@ def low_ess(ess: np.ndarray, names: tuple[str, ...], chains: int, more: str = "d
     ]
 
 
-def low_acceptance(rate: np.ndarray | None, surrogate: bool = False) -> list[str]:
-    """Compare the mean acceptance rate of each chain with what makes sense."""
+def low_acceptance(rate: np.ndarray | None, inside: np.ndarray, remedy: str) -> list[str]:
+    """Compare the mean acceptance rate of each chain, among proposals inside the support, with what makes sense."""
     if rate is None or not rate.size:
         return []
-    each = rate.mean(axis=1)
-    low = np.flatnonzero(each < MIN_ACCEPTANCE)
-    if not low.size:
+    each = np.where(inside, rate, 0.0).sum(axis=1) / np.maximum(inside.sum(axis=1), 1)
+    low = (each < MIN_ACCEPTANCE) & inside.any(axis=1)
+    if not low.any():
         return []
-    where = "" if low.size == len(each) else f" in chain {', '.join(map(str, low))}"
-    said = f"acceptance is {each[low].mean():.2f}{where}, below {MIN_ACCEPTANCE}; "
-    if surrogate:
-        return [
-            f"{said}train a better surrogate (another kind, more units, a longer tune=), or take smaller steps"
-        ]
-    return [
-        f"{said}tune longer (tune=), or take smaller steps (method=HMC(target_acceptance=0.95)); if that does not "
-        "help, check the gradient"
-    ]
+    where = "" if low.all() else f" in {_chains(np.flatnonzero(low), len(low))}"
+    return [f"acceptance is {each[low].mean():.2f}{where}, below {MIN_ACCEPTANCE}; {remedy}"]
+
+
+def how_to_accept(run: Run) -> str:
+    """Say what raises the acceptance of a run's method."""
+    stats = run.posterior.stats
+    if "inner_acceptance" in stats:  # the size of inner steps makes no difference to it
+        return "tune longer (tune=), or train another kind of surrogate (method=Auto(...))"
+    if "discrepancy" in stats:
+        return "train a better surrogate (another kind, more units, a longer tune=), or take smaller steps"
+    return f"tune longer (tune=), or take {SMALLER_STEPS}; if that does not help, check the gradient"
+
+
+def takes_gradients(run: Run) -> bool:
+    """Whether methods with exact gradients are open to a run's target, as far as is known."""
+    if run.target is not None:
+        return run.target.has_gradient
+    return run.surrogate is None or run.surrogate.has_gradient
 
 
 def harmful(stats: dict[str, np.ndarray]) -> np.ndarray | None:
-    """Return which trajectories count as diverging.
+    """Return which trajectories count as diverging, of those that ended inside the support.
 
     Proposals of a surrogate transition that led to where the surrogate is far too low are rejected, and miss nothing;
     a few of them count for nothing.
     """
     diverging = stats.get("diverging")
-    if diverging is None or "inner_acceptance" not in stats:
+    if diverging is None:
+        return None
+    diverging = diverging & ~outside(stats)
+    if "inner_acceptance" not in stats:
         return diverging
     too_low = diverging & (stats["discrepancy"] > 0) & np.isfinite(stats["discrepancy"])
     return diverging & ~too_low if too_low.mean() <= FEW_TOO_LOW else diverging
 
 
 def divergences(
-    diverging: np.ndarray | None, surrogate: bool = False, other: str = "method=HMC()"
+    diverging: np.ndarray | None, surrogate: bool = False, other: str = "method=HMC()", tuned: bool = False
 ) -> list[str]:
-    """Count trajectories whose energy was lost."""
+    """Count trajectories whose energy was lost; `tuned` if the surrogate and its steps were chosen by the run."""
     if diverging is None or not diverging.any():
         return []
+    said = f"{int(diverging.sum())} of {diverging.size}"
     if surrogate:
+        mend = "tune longer (tune=), start chains further apart (init=)"
+        mend = mend if tuned else "train it on a wider set, take smaller steps"
         return [
-            f"{int(diverging.sum())} of {diverging.size} surrogate trajectories diverged, left the support, or went "
-            "where the surrogate is not finite: regions there may be missed; train it on a wider set, take smaller "
-            f"steps, or hold the draws against {other}"
+            f"{said} surrogate trajectories diverged, or went where the surrogate is far too low or not finite: "
+            f"regions there may be missed; {mend}, or hold the draws against {other}"
         ]
     return [
-        f"{int(diverging.sum())} of {diverging.size} trajectories diverged, or left the support: regions there may be "
-        "missed; take smaller steps (method=HMC(target_acceptance=0.95)), give bounds= for parameters that have them, "
-        "or reparametrise the model"
+        f"{said} trajectories diverged: regions there may be missed; take {SMALLER_STEPS}, or reparametrise the model"
     ]
 
 
@@ -199,6 +237,24 @@ def failures(count: int) -> list[str]:
         f"the target failed at {count} {'position' if count == 1 else 'positions'}, counted as rejections "
         "(on_failure='reject'); the draws are exact only if there is no mass there"
     ]
+
+
+def _inside(run: Run) -> tuple[np.ndarray | None, np.ndarray]:
+    """Return acceptance rates, and which of them are of proposals inside the support of chains that ever moved."""
+    stats = run.posterior.stats
+    rate = stats.get("acceptance_rate")
+    if rate is None:
+        return None, np.empty(0)
+    beyond = outside(stats) if "diverging" in stats else np.zeros(rate.shape, dtype=bool)
+    moved = ~stuck(run.draws).all(axis=1, keepdims=True)
+    return rate, ~beyond & moved
+
+
+def _chains(which: np.ndarray, n: int) -> str:
+    """Name some of `n` chains."""
+    if which.size == n > 1:
+        return "all chains"
+    return f"chain{'s' * (which.size > 1)} {', '.join(map(str, which))}"
 
 
 def _of(which: np.ndarray, names: tuple[str, ...], worst: int | None = None) -> str:

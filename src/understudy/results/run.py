@@ -13,6 +13,7 @@ import numpy as np
 from understudy.results import datatree
 from understudy.results.summary import Summary, summarise
 from understudy.results.surrogate_report import SurrogateReport
+from understudy.results.target_report import TargetReport
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -79,9 +80,10 @@ class Record:
         In the user's own coordinates.
     stats : dict of str to ndarray of shape (chains, draws)
         In ArviZ's words: ``lp, acceptance_rate, step_size, n_steps, diverging, energy, energy_error``, and
-        ``n_exact, accepted``; with a surrogate ``discrepancy``, exact potential less the surrogate's at the proposal;
-        in a self-tuned run ``inner_acceptance, proposal_potential`` (exact), and ``part``, 1 for steps with exact
-        gradients, if there were any beside others.
+        ``n_exact, accepted``; with exact gradients ``left``, whether the trajectory was given up outside the support;
+        with a surrogate ``discrepancy``, exact potential less the surrogate's at the proposal; in a self-tuned run
+        ``inner_acceptance, proposal_potential`` (exact), and ``part``, 1 for steps with exact gradients, if there were
+        any beside others.
     cost : Cost
         What the phase cost.
     """
@@ -119,6 +121,8 @@ class Run:
         How the surrogate of a self-tuned run was learnt and trusted.
     failures : ndarray of shape (n, dim) or None
         Parameters at which the target failed for good, warm-up included.
+    target : TargetReport or None
+        What kind of target it was, and how well it fits its data.
 
     Examples
     --------
@@ -144,6 +148,7 @@ class Run:
     training: Any = None
     surrogate: SurrogateReport | None = None
     failures: np.ndarray | None = None
+    target: TargetReport | None = None
 
     def __repr__(self) -> str:
         chains, draws, dim = self.draws.shape

@@ -15,6 +15,7 @@ from understudy.results.diagnostics import warnings_for
 from understudy.results.discrepancy import exact_share, spread
 from understudy.results.plain import plain
 from understudy.results.statistics import Statistics, statistics
+from understudy.results.target_diagnostics import n_outside, outside
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -157,7 +158,8 @@ def _spent(record: Record) -> dict[str, float]:
         "n_exact": cost.n_exact,
         "model_seconds": cost.model_seconds,
         "sampler_seconds": cost.sampler_seconds,
-        "n_divergences": int(np.sum(record.stats.get("diverging", 0))),
+        "n_divergences": int(np.sum(record.stats.get("diverging", False) & ~outside(record.stats))),
+        "n_outside": n_outside(record),
         "n_unsolved": int(np.sum(record.stats.get("unsolved", 0))),
     }
 

@@ -36,7 +36,7 @@ SMALL_SD, TIMES_WIDER = 0.1, 10.0
 LARGE_SD, TIMES_LARGER = 1.0, 2.0
 
 
-def surrogate_warnings(run: Run) -> list[str]:
+def surrogate_warnings(run: Run, more: str = "draws=") -> list[str]:
     """List what is wrong with the surrogate of a run, or may be; nothing if it had none."""
     stats = run.posterior.stats
     warnings = fall_back(run.surrogate, exact_share(run))
@@ -44,7 +44,7 @@ def surrogate_warnings(run: Run) -> list[str]:
         if "inner_acceptance" in stats:  # proposals of a surrogate transition come from the surrogate itself
             warnings += unseen_mass(surprises(stats["discrepancy"], run.surrogate), compare_with(run))
             warnings += unlike_warmup(stats["discrepancy"], run.surrogate, compare_with(run))
-        warnings += held_up(run.draws, stats["discrepancy"], compare_with(run))
+        warnings += held_up(run.draws, stats["discrepancy"], compare_with(run), more)
     return warnings
 
 
@@ -70,9 +70,8 @@ def fall_back(report: SurrogateReport | None, share: float) -> list[str]:
 
 def compare_with(run: Run) -> str:
     """Name what draws can be held against: another method where there is a gradient, or other seeds."""
-    if run.surrogate is None or run.surrogate.has_gradient:
-        return "method=HMC()"
-    return "those of another random_seed="
+    known = run.target or run.surrogate
+    return "method=HMC()" if known is None or known.has_gradient else "those of another random_seed="
 
 
 def unseen_mass(found: Surprises, other: str = "method=HMC()") -> list[str]:
@@ -102,17 +101,21 @@ def unlike_warmup(
     ]
 
 
-def held_up(draws: np.ndarray, discrepancy: np.ndarray, other: str = "method=HMC()") -> list[str]:
+def held_up(
+    draws: np.ndarray, discrepancy: np.ndarray, other: str = "method=HMC()", more: str = "draws="
+) -> list[str]:
     """Name the chain that stayed at one place for longer than sd(D) accounts for, if there is one."""
     n, stays = draws.shape[1], longest_stays(draws)
     longest = int(stays.max())
+    # Proposals outside the support prolong stays for no fault of the surrogate's.
+    inside = longest * float(1.0 - np.isposinf(discrepancy).mean())
     if (
-        longest <= longest_tolerable(n, middle_spread(discrepancy)) or longest == n
+        inside <= longest_tolerable(n, middle_spread(discrepancy)) or longest == n
     ):  # which has its own warning
         return []
     return [
         f"chain {int(stays.argmax())} stayed at one place for {longest} draws in a row: the surrogate is too high "
-        "there, and chains come too rarely; tune longer (tune=), draw more (draws=), or hold the draws against "
+        f"there, and chains come too rarely; tune longer (tune=), draw more ({more}), or hold the draws against "
         f"{other}"
     ]
 

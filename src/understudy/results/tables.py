@@ -72,6 +72,7 @@ def costs(cost: dict[str, dict[str, float]]) -> Table:
         "exact gradients": "n_gradients",
         "metric evaluations": "n_metrics",
         "divergences": "n_divergences",
+        "outside the support, rejected": "n_outside",
         "implicit steps unsolved, rejected": "n_unsolved",
         "failures, rejected": "n_failures",
     }

@@ -85,7 +85,7 @@ def prepare(
     if not np.isfinite(outcome.sd) and is_limited and not evaluator.target.has_gradient:
         raise too_few
     outcome, outside = pilot(diary, outcome, streams.shared, left)
-    trust = _told(judge(outcome), outside, evaluator.target)
+    trust = _told(judge(outcome), outside)
     if not evaluator.target.has_gradient:
         require_use(outcome, trust, _remedies(evaluator.target))
     kernel = _kernel(outcome, trust, limited=is_limited)
@@ -138,17 +138,13 @@ def _remedies(target: AnyTarget) -> str:
     return f"{other}, give {both} (tune=)"
 
 
-def _told(trust: Trust, outside: float, target: AnyTarget) -> Trust:
+def _told(trust: Trust, outside: float) -> Trust:
     """Return trust with a word on proposals outside the support, if they are why it was lost."""
     if not trust.reason or not outside:
         return trust
-    remedy = (
-        "" if hasattr(target, "likelihood") else ", which bounds= would mend for parameters that have them"
-    )
     return replace(
         trust,
-        reason=f"{trust.reason}; {outside:.0%} of its moves ended outside the support, where the log-density is -inf"
-        f"{remedy}",
+        reason=f"{trust.reason}; {outside:.0%} of its moves ended outside the support, where the log-density is -inf",
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from understudy.kernels import HMC, Kernel, State, Streams
 from understudy.kernels.guides import ExactGuide
-from understudy.results import Cost, Record, Run, SurrogateReport
+from understudy.results import Cost, Record, Run, SurrogateReport, TargetReport
 from understudy.run.automatic import check_unchanged, plan_for, prepare
 from understudy.run.book import Book
 from understudy.run.describe import describe, versions
@@ -248,6 +248,7 @@ class Job:
             training=self._trained_on(),
             surrogate=self.report,
             failures=self._failures(),
+            target=TargetReport.of(request.target, self.training, *(each.state for each in self.strands)),
         )
 
     def _failures(self) -> np.ndarray:

@@ -27,6 +27,7 @@ OTHER_STATISTICS = {  # of some kernels only
     "inner_acceptance": float,
     "proposal_potential": float,
     "part": int,
+    "left": bool,
 }
 
 

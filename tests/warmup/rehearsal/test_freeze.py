@@ -47,15 +47,11 @@ def test_the_frozen_kernel_forgets_where_it_was():
 
 
 def test_inner_steps_that_gain_little_are_not_made():
-    """On a normal one trajectory leads as far as any number of them."""
-    kernel = freeze(
-        quadratic(SCALES),
-        Whitening(np.zeros(3), np.diag(SCALES)),
-        np.zeros((4, 3)),
-        0.3,
-        np.random.default_rng(0),
-    )
-    assert kernel.inner_steps == 1
+    """On a normal one trajectory leads about as far as any number of them."""
+    scales = np.geomspace(0.1, 5.0, 12)
+    fitted, frame, start = quadratic(scales), Whitening(np.zeros(12), np.diag(scales)), np.zeros((4, 12))
+    found = [freeze(fitted, frame, start, 0.3, np.random.default_rng(seed)).inner_steps for seed in range(4)]
+    assert np.mean(found) < 2.5 and max(found) <= 3
 
 
 def test_a_tempered_walk_goes_further_out():

@@ -45,10 +45,8 @@ def judge(outcome: Outcome) -> Trust:
         if outcome.sd < np.inf
         else "too few of its trials had mass to tell sd(D)"
     )
-    why = (
-        f"{sd} and {outcome.surprises:.0%} of its last trials were surprises, after "
-        f"{len(outcome.training)} evaluations"
-    )
+    lower = f" and {outcome.surprises:.0%} of its last trials were surprises" if outcome.surprises else ""
+    why = f"{sd}{lower}, after {len(outcome.training)} evaluations"
     if outcome.walled:
         why += "; beyond its outermost draws there is mass (a long tail or a curved ridge) that it does not reach"
     return Trust(1.0 if not doubt < MOST_MIXED else doubt, why)
