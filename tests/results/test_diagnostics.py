@@ -3,7 +3,8 @@ import re
 import numpy as np
 import pytest
 
-from understudy.results import Cost, Record, warnings_for
+from understudy.results import Cost, Record, TargetReport, warnings_for
+from understudy.results.surrogate_diagnostics import compare_with
 
 
 def normal(*shape: int) -> np.ndarray:
@@ -89,3 +90,43 @@ def test_failures_that_became_rejections_are_counted_in_both_phases(make_run):
 def test_a_run_without_statistics_can_be_judged(make_run):
     run = make_run()
     assert warnings_for(type(run)("x", Record(run.draws, {}, Cost()), Record(run.draws, {}, Cost()))) == []
+
+
+def test_a_chain_that_never_moved_has_one_warning(make_run):
+    values = normal(4, 500, 2)
+    values[2] = 1.0
+    rate = np.full((4, 500), 0.8)
+    rate[2] = 0.0
+    (said,) = warnings_for(make_run(values=values, stats={"acceptance_rate": rate}))
+    assert "2 of 2 parameters (x[0] and others) never changed in chain 2;" in said
+
+
+def test_hmc_is_no_remedy_without_a_gradient(make_run):
+    run = make_run(values=still(), target=TargetReport(has_gradient=False))
+    (said,) = warnings_for(run)
+    assert "init=" in said and "HMC" not in said
+    assert compare_with(run) == "those of another random_seed="
+
+
+def test_chains_that_disagree_are_not_told_twice(make_run):
+    (said,) = warnings_for(make_run(values=shifted()))
+    assert "the chains disagree" in said and "effective draws" in said
+
+
+def test_few_draws_are_no_disagreement(make_run):
+    """R-hat of 100 independent draws is often above 1.01 by chance."""
+    found = [
+        warnings_for(make_run(values=np.random.default_rng(i).normal(size=(4, 25, 1)))) for i in range(40)
+    ]
+    high = [said for (said,) in found if "R-hat" in said]
+    assert len(high) > 5
+    assert sum("disagree" in said for said in high) < 0.5 * len(high)
+    assert all("draw more (draws=)" in said for said in high)
+
+
+def test_low_acceptance_is_not_told_beside_its_cause(make_surrogate_run, make_report):
+    low = {"acceptance_rate": np.full((4, 500), 0.3)}
+    (said,) = warnings_for(make_surrogate_run(stats=low))
+    assert said.startswith("acceptance is 0.30") and "smaller steps" not in said
+    (said,) = warnings_for(make_surrogate_run(stats=low, report=make_report(reason="its sd(D) is 1.2")))
+    assert "did not earn full trust" in said

@@ -138,7 +138,10 @@ def test_trust_that_was_not_earned_is_told_in_its_own_words(make_surrogate_run, 
     assert said.startswith("fell back on HMC")
     assert why in said
     (said,) = warnings_for(make_surrogate_run(report=make_report(reason=why)))
-    assert "no gradient for exact steps" in said
+    assert "no gradient for exact steps" in said and "(tune=)" in said
+    limited = {"settings": {"max_evaluations": 300}, "report": make_report(reason=why)}
+    (said,) = warnings_for(make_surrogate_run(**limited))
+    assert "(max_evaluations=)" in said and "tune=" not in said
 
 
 @pytest.fixture(scope="module")

@@ -39,7 +39,9 @@ LARGE_SD, TIMES_LARGER = 1.0, 2.0
 def surrogate_warnings(run: Run, more: str = "draws=") -> list[str]:
     """List what is wrong with the surrogate of a run, or may be; nothing if it had none."""
     stats = run.posterior.stats
-    warnings = fall_back(run.surrogate, exact_share(run))
+    # Of a limited number of evaluations, a longer warm-up would leave fewer for draws.
+    longer = "tune=" if more == "draws=" else more
+    warnings = fall_back(run.surrogate, exact_share(run), longer)
     if "discrepancy" in stats and run.draws.shape[1]:
         if "inner_acceptance" in stats:  # proposals of a surrogate transition come from the surrogate itself
             warnings += unseen_mass(surprises(stats["discrepancy"], run.surrogate), compare_with(run))
@@ -48,23 +50,23 @@ def surrogate_warnings(run: Run, more: str = "draws=") -> list[str]:
     return warnings
 
 
-def fall_back(report: SurrogateReport | None, share: float) -> list[str]:
+def fall_back(report: SurrogateReport | None, share: float, longer: str = "tune=") -> list[str]:
     """Say how far the surrogate was trusted, if not fully, and why."""
     if report is None or not report.reason:
         return []
     if report.exact_share == 1.0:
         return [
             f"fell back on HMC, with exact gradients all the way, since the surrogate was of no use: {report.reason}; "
-            "method=HMC() saves its warm-up, a longer one (tune=) or a reparametrised model may do better"
+            f"method=HMC() saves its warm-up, a longer one ({longer}) or a reparametrised model may do better"
         ]
     if report.exact_share > 0.0:
         return [
             f"{share:.0%} of the steps were made with exact gradients, since the surrogate did not earn full trust: "
-            f"{report.reason}; a longer warm-up (tune=) or a reparametrised model may do better"
+            f"{report.reason}; a longer warm-up ({longer}) or a reparametrised model may do better"
         ]
     return [
         f"the surrogate did not earn full trust: {report.reason}; there is no gradient for exact steps beside it, so "
-        "chains may miss what it has not seen: tune longer (tune=), or give a gradient"
+        f"chains may miss what it has not seen: tune longer ({longer}), or give a gradient"
     ]
 
 

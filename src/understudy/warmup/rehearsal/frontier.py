@@ -19,10 +19,10 @@ from __future__ import annotations
 import numpy as np
 
 from understudy.surrogates import Whitening
+from understudy.warmup.rehearsal.crest import along_ridge, softest
 from understudy.warmup.rehearsal.diary import middle
 from understudy.warmup.rehearsal.explore import Explorer, Walkers
 from understudy.warmup.rehearsal.find import typical_height
-from understudy.warmup.rehearsal.crest import along_ridge, softest
 from understudy.warmup.rehearsal.walk import find_step, transition, walk
 
 #: Draws of the surrogate, and how many of them are continued: the outermost of those far out, and others.
