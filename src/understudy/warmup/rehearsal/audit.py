@@ -12,7 +12,6 @@ from understudy.dynamics import DenseMetric
 from understudy.kernels import HMC, SharedStream
 from understudy.warmup.rehearsal.diary import Trial, middle
 from understudy.warmup.rehearsal.explore import Explorer
-from understudy.warmup.rehearsal.walk import find_step
 
 N_TRAJECTORIES = 2
 LENGTH = 1.6
@@ -26,8 +25,7 @@ def audit(explorer: Explorer) -> float:
     """
     walkers, candidates, diary = explorer.walkers, explorer.candidates, explorer.diary
     start = walkers.position[walkers.cold]
-    step_size = find_step(candidates.surrogate, explorer.frame, start, explorer.rng)
-    kernel = exact_kernel(explorer, step_size)
+    kernel = exact_kernel(explorer)
     first, known = len(diary.heard), len(diary)
     state = diary.state(start, walkers.potential[walkers.cold])
     streams = SharedStream(explorer.rng, len(start))
@@ -45,8 +43,8 @@ def audit(explorer: Explorer) -> float:
     return float(diary.is_surprise(potential[seen], foretold[candidates.playing], middle(found)).mean())
 
 
-def exact_kernel(explorer: Explorer, step_size: float) -> HMC:
+def exact_kernel(explorer: Explorer) -> HMC:
     """Return HMC with exact gradients in the explorer's frame."""
-    step_size = max(step_size, LENGTH / MOST_STEPS)
+    step_size = max(explorer.inner_step, LENGTH / MOST_STEPS)
     factor = explorer.frame.factor
     return HMC(step_size, trajectory_length=LENGTH, metric=DenseMetric(factor @ factor.T))

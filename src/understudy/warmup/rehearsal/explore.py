@@ -65,15 +65,11 @@ class Explorer:
     def round(self) -> None:
         """Move every walker once, and learn if there is enough to learn from."""
         walkers, surrogate = self.walkers, self.candidates.surrogate
-        if self.step_size is None:
-            self.step_size = find_step(
-                surrogate, self.frame, walkers.position, self.rng, min(self.length, 1.5)
-            )
-        ends = np.array(walkers.position)
+        ends, step_size = np.array(walkers.position), self.inner_step
         for exponent in np.unique(walkers.exponent):
             rows = walkers.exponent == exponent
             tempered = surrogate if exponent == 1.0 else Tempered(surrogate, float(exponent))
-            kernel = transition(tempered, self.frame, self.step_size, self.length, self.inner_steps)
+            kernel = transition(tempered, self.frame, step_size, self.length, self.inner_steps)
             ends[rows], _ = walk(kernel, walkers.position[rows], self.rng)
         self._judge(ends)
         self._adapt_length()
@@ -83,6 +79,14 @@ class Explorer:
         self.candidates.choose()
         if self.candidates.playing != before:
             self.step_size = None
+
+    @property
+    def inner_step(self) -> float:
+        """The step size of walks on the surrogate, found once for each training."""
+        if self.step_size is None:
+            surrogate, position = self.candidates.surrogate, self.walkers.position
+            self.step_size = find_step(surrogate, self.frame, position, self.rng, min(self.length, 1.5))
+        return self.step_size
 
     def rounds(self, n: int) -> None:
         """Move every walker several times, and learn from it."""

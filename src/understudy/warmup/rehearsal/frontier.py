@@ -23,7 +23,7 @@ from understudy.warmup.rehearsal.crest import along_ridge, softest
 from understudy.warmup.rehearsal.diary import middle
 from understudy.warmup.rehearsal.explore import Explorer, Walkers
 from understudy.warmup.rehearsal.find import typical_height
-from understudy.warmup.rehearsal.walk import find_step, transition, walk
+from understudy.warmup.rehearsal.walk import transition, walk
 
 #: Draws of the surrogate, and how many of them are continued: the outermost of those far out, and others.
 N_DRAWS, N_STEPS = 192, 16
@@ -88,7 +88,7 @@ def surrogate_draws(explorer: Explorer, *, cold: bool = False) -> np.ndarray:
     surrogate, frame, rng = explorer.candidates.surrogate, explorer.frame, explorer.rng
     position = explorer.walkers.position[explorer.walkers.cold] if cold else explorer.walkers.position
     start = position[rng.integers(len(position), size=N_DRAWS)]
-    kernel = transition(surrogate, frame, find_step(surrogate, frame, position, rng), 2.0, N_STEPS)
+    kernel = transition(surrogate, frame, explorer.inner_step, 2.0, N_STEPS)
     draws = walk(kernel, start, rng)[0]
     return draws[np.isfinite(draws).all(axis=1)]
 

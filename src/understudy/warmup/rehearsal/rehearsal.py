@@ -26,7 +26,6 @@ from understudy.warmup.rehearsal.freeze import freeze
 from understudy.warmup.rehearsal.frontier import look_beyond
 from understudy.warmup.rehearsal.plan import Plan
 from understudy.warmup.rehearsal.scout import scouts
-from understudy.warmup.rehearsal.walk import find_step
 from understudy.warmup.start import find_start
 
 MOST_AUDITS = 3
@@ -185,9 +184,7 @@ def _outcome(explorer: Explorer, streams: Streams, history: list[tuple[int, floa
     kernel = freeze(candidates.surrogate, explorer.frame, walkers.position, candidates.sd, explorer.rng)
     exact = None
     if diary.evaluator.target.has_gradient:
-        exact = exact_kernel(
-            explorer, find_step(candidates.surrogate, explorer.frame, walkers.position, explorer.rng)
-        )
+        exact = exact_kernel(explorer)
     cold = np.flatnonzero(walkers.cold)
     rows = cold[np.arange(streams.n_chains) % len(cold)]
     return Outcome(

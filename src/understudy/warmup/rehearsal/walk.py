@@ -22,7 +22,7 @@ INNER_ACCEPTANCE = 0.85
 LONGEST_STEP, JITTER = 1.3, 0.25
 #: A step that is accepted so rarely, at so large a share of places, is halved, so many times at most; and inner steps
 #: of the walks that look for such places.
-RARELY, FEW_PLACES, MOST_HALVINGS, N_FINER = 0.3, 0.015, 5, 10
+RARELY, FEW_PLACES, MOST_HALVINGS, N_FINER = 0.3, 0.015, 3, 10
 #: Where the longest step is accepted more often than this, the stand-in is so near to a normal that nothing is narrow.
 HARDLY_BENT = 0.93
 #: Chains and steps that the coordinates are learnt from.
