@@ -38,7 +38,7 @@ def problems() -> None:
     "--tune",
     type=int,
     help="What may be spent on warm-up: with auto exact evaluations of all chains together, otherwise steps of each "
-    "chain.  [default: 150 + 10 for each parameter; 500 steps]",
+    "chain.  [default: about 170 + 10 for each parameter, more where there are only values; 500 steps]",
 )
 @click.option("--chains", default=4, show_default=True, help="Number of chains.")
 @click.option("--seed", "random_seed", type=int, metavar="INTEGER", help="For the same draws again.")

@@ -127,6 +127,8 @@ def rehearse(
 
 def _explorer(diary: Diary, candidates: Candidates, start: Start, rng: np.random.Generator) -> Explorer:
     """Train for the first time, and set the walkers out."""
+    if not hasattr(diary.evaluator.target, "likelihood") and len(diary.training().select()) < 2:
+        raise BudgetError("nothing but one position is anywhere near the typical set")
     candidates.train(start.frame)
     _, known = diary.recall(start.position)
     if not known.all():  # those that were put on the line have not been evaluated yet
