@@ -109,10 +109,10 @@ class TestCost:
     @pytest.mark.parametrize("gradient", [True, False], ids=["gradients", "values"])
     def test_one_start_for_all_chains_is_paid_once(self, gradient):
         model = Skewed(gradient=gradient)
-        run = short(model.target, init=[2.0, 1.0, 0.5], chains=4, method=QUICK)
+        run = short(model.target, init=[2.0, 1.0, 0.5], chains=4)
         assert run.cost.n_exact == model.calls
-        # Draws with exact steps mixed in ask for gradients where values are known.
-        assert repeated(model.positions[: run.warmup.cost.n_exact]) == []
+        assert run.surrogate.exact_share == 0.0  # exact steps ask for gradients where values are known
+        assert repeated(model.positions) == []
 
 
 class TestRun:
@@ -210,7 +210,7 @@ class TestFrozen:
             return step(self, streams, state, evaluator)
 
         monkeypatch.setattr(us.SurrogateTransition, "step", spy)
-        run = short(Skewed().target, draws=12, method=QUICK)
+        run = short(Skewed().target, draws=12)
         assert len(kernels) == 12, "a rehearsal makes no such step"
         assert {id(kernel) for kernel in kernels} == {id(run.kernel)}
 

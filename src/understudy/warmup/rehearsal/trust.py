@@ -14,7 +14,7 @@ from understudy.errors import SurrogateError
 from understudy.warmup.rehearsal.rehearsal import Outcome
 
 #: sd(D) up to which trust is full, and from which on there is none.
-GOOD, USELESS = 0.8, 1.3
+GOOD, USELESS = 0.5, 1.3
 #: Share of surprises up to which trust is full, and from which on there is none.
 FEW_SURPRISES, MANY_SURPRISES = 0.1, 0.4
 #: Doubt if the last look beyond the frontier found mass that had been walled off.
