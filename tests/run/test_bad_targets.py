@@ -113,5 +113,5 @@ class TestAdvice:
 def test_a_posterior_too_narrow_and_far_to_be_found_is_named():
     centre = np.array([1000.0, -5000.0])
     target = us.Target(lambda x: -0.5 * (((x - centre) / 0.01) ** 2).sum(), dim=2)
-    with pytest.raises(BudgetError, match="was not found .* start nearer"):
+    with pytest.raises(BudgetError, match=r"was not found .* start nearer"):
         us.sample(target, random_seed=1)

@@ -14,6 +14,8 @@ from understudy.surrogates import Fitted, Whitening
 
 #: Newton steps to the bottom of a valley, the longest of them, and the least curvature they reckon with.
 N_NEWTON, LONGEST, LEAST_CURVATURE = 4, 1.0, 0.2
+#: Differences of curvature that do not count.
+ALIKE = 0.1
 #: Length of steps back, as a share of the step ahead: short enough not to come round the bend.
 BACK = 0.25
 #: Share of the bend that is continued: parabolas get straighter outwards, circles do not.
@@ -57,8 +59,13 @@ def along_ridge(
 
 
 def softest(surrogate: Fitted, frame: Whitening, white: np.ndarray) -> np.ndarray:
-    """Return unit vectors of the frame along which the surrogate bends least, away from the middle."""
-    direction = np.linalg.eigh(_hessian(surrogate, frame, white))[1][:, :, 0]
+    """Return unit vectors of the frame along which the surrogate bends least, away from the middle.
+
+    Where it bends alike in all directions it is rounding that would tell: there it is straight away from the middle.
+    """
+    outwards = white / np.maximum(np.linalg.norm(white, axis=1, keepdims=True), 1e-300)
+    bent = _hessian(surrogate, frame, white) - ALIKE * outwards[:, :, None] * outwards[:, None, :]
+    direction = np.linalg.eigh(bent)[1][:, :, 0]
     inwards = (direction * white).sum(axis=1) < 0
     return np.where(inwards[:, None], -direction, direction)
 

@@ -26,7 +26,7 @@ from understudy.warmup.rehearsal.find import typical_height
 from understudy.warmup.rehearsal.walk import transition, walk
 
 #: Draws of the surrogate, and how many of them are continued: the outermost of those far out, and others.
-N_DRAWS, N_STEPS = 192, 16
+N_DRAWS, N_STEPS, N_FEW_STEPS = 192, 16, 5
 N_FAR, N_OUTERMOST, N_OTHERS, N_OUTWARDS, N_TAILS = 32, 6, 2, 3, 3
 #: How far, in units of the frame: along the softest direction, and outwards; and how many times as far for tails.
 ALONG, OUTWARDS, TIMES = (0.7, 2.2), (0.4, 1.2), 2.0
@@ -84,11 +84,18 @@ def usual_height(dim: int) -> float:
 
 
 def surrogate_draws(explorer: Explorer, *, cold: bool = False) -> np.ndarray:
-    """Return draws of the surrogate, ``(k, dim)``, from where the walkers are, or the cold ones."""
+    """Return draws of the surrogate, ``(k, dim)``: from all that is known to have mass, or from the cold walkers.
+
+    Those from many places need few steps to be draws, which keeps rounding from growing into other draws: a run that
+    is resumed elsewhere must look at the same places. From few places it takes many to tell where they lead.
+    """
     surrogate, frame, rng = explorer.candidates.surrogate, explorer.frame, explorer.rng
-    position = explorer.walkers.position[explorer.walkers.cold] if cold else explorer.walkers.position
+    position, n_steps = explorer.walkers.position[explorer.walkers.cold], N_STEPS
+    if not cold:
+        known = explorer.diary.training().select(usual_height(frame.mean.size))
+        position, n_steps = np.concatenate([explorer.walkers.position, known.position]), N_FEW_STEPS
     start = position[rng.integers(len(position), size=N_DRAWS)]
-    kernel = transition(surrogate, frame, explorer.inner_step, 2.0, N_STEPS)
+    kernel = transition(surrogate, frame, explorer.inner_step, 2.0, n_steps)
     draws = walk(kernel, start, rng)[0]
     return draws[np.isfinite(draws).all(axis=1)]
 

@@ -21,6 +21,8 @@ from understudy.warmup.rehearsal.walk import Tempered, find_step, transition, wa
 EXPONENTS = (0.4, 0.15)
 UNSURE = 0.5
 N_EACH = 48
+#: Steps of hot walks: few, from many places, so that rounding does not grow into other places.
+N_STEPS = 4
 #: Least distance between scouts, in units of the frame.
 APART = 0.5
 
@@ -43,13 +45,13 @@ def _pool(
     candidates: Candidates, frame: Whitening, position: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
     """Return hot draws of the surrogate, and points beside known ones."""
-    found = []
+    found, known = [], candidates.diary.training().select().position
+    places = np.concatenate([position, known])
     for exponent in EXPONENTS:
         hot = Tempered(candidates.surrogate, exponent)
-        start = position[rng.integers(len(position), size=N_EACH)]
-        kernel = transition(hot, frame, find_step(hot, frame, start, rng, everywhere=False), 2.0, 8)
-        found.append(walk(kernel, start, rng)[0])
-    known = candidates.diary.training().select().position
+        start = places[rng.integers(len(places), size=N_EACH)]
+        step_size = find_step(hot, frame, start, rng, everywhere=False)
+        found.append(walk(transition(hot, frame, step_size, 2.0, N_STEPS), start, rng)[0])
     beside = known[rng.integers(len(known), size=2 * N_EACH)]
     found.append(beside + frame.from_white(rng.standard_normal(beside.shape)) - frame.mean)
     pool = np.concatenate(found)

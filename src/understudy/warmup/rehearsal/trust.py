@@ -48,7 +48,7 @@ def judge(outcome: Outcome) -> Trust:
     lower = f" and {outcome.surprises:.0%} of its last trials were surprises" if outcome.surprises else ""
     why = f"{sd}{lower}, after {len(outcome.training)} evaluations"
     if outcome.walled:
-        why += "; beyond its outermost draws there is mass (a long tail, a curved ridge, an edge) that it does not reach"
+        why += "; beyond its outermost draws there is mass (a long tail, a curved ridge, an edge) it does not reach"
     return Trust(1.0 if not doubt < MOST_MIXED else doubt, why)
 
 
