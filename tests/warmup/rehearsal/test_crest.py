@@ -69,7 +69,9 @@ def test_a_straight_one_goes_on_straight(dim):
 def test_where_it_bends_alike_rounding_does_not_tell_the_direction():
     """All directions of a standard normal are equally soft: straight away from the middle, then."""
     x = np.random.default_rng(1).standard_normal((30, 3))
-    normal = us.QuadraticNetwork().fit(us.TrainingSet(x, 0.5 * (x**2).sum(axis=1), x), np.random.default_rng(1))
+    normal = us.QuadraticNetwork().fit(
+        us.TrainingSet(x, 0.5 * (x**2).sum(axis=1), x), np.random.default_rng(1)
+    )
     white = np.array([[2.0, 1.0, -1.0]])
     found = softest(normal, Whitening(np.zeros(3), np.eye(3)), white)
     np.testing.assert_allclose(found, white / np.linalg.norm(white), atol=1e-6)
