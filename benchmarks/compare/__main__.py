@@ -14,7 +14,7 @@ from .schedule import Schedule, chosen
 
 def main() -> None:
     options = _parser().parse_args()
-    cells = Cells(options.folder / "runs", options.timeout, frozenset(options.fresh))
+    cells = Cells(options.folder / "runs", options.timeout, frozenset(options.fresh), options.kept)
     schedule = Schedule(cells, options.seeds, options.draws, options.prune, say=_say)
     tables = {}
     for name in options.problems:
@@ -47,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--fresh", nargs="*", choices=list(METHODS), default=[], metavar="NAME", help="run again"
     )
+    parser.add_argument("--kept", action="store_true", help="only tell what has been run")
     parser.add_argument("--folder", type=Path, default=ROOT / "out" / "bench")
     parser.add_argument("--docs", action="store_true", help="put table and picture into docs/benchmarks.md")
     return parser

@@ -12,15 +12,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+NOT_RUN = "not run"
 
 
 @dataclass
 class Cells:
-    """Results in `folder`, one file for each request; `fresh` names methods whose old results are not used."""
+    """Results in `folder`, one file for each request; `fresh` names methods whose old results are not used.
+
+    With `kept` nothing is run: what is not there has the status `NOT_RUN`.
+    """
 
     folder: Path
     timeout: float
     fresh: frozenset[str] = frozenset()
+    kept: bool = False
     _made: set[Path] = field(default_factory=set)
 
     def get(self, request: dict) -> dict:
@@ -28,8 +33,10 @@ class Cells:
         file = self.folder / request["case"] / request["method"] / f"{_key(request)}.json"
         if file.exists():
             result = json.loads(file.read_text())
-            if file in self._made or not self._is_stale(result):
+            if self.kept or file in self._made or not self._is_stale(result):
                 return result
+        if self.kept:
+            return {"request": request, "status": NOT_RUN}
         self._made.add(file)
         started = time.perf_counter()
         result = self._make(request)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from .cases import CASES, Case
-from .cells import Cells
+from .cells import NOT_RUN, Cells
 from .methods import METHODS, Method
 
 #: Chains disagree above this; such a run is nobody's best.
@@ -69,12 +69,14 @@ class Schedule:
             if method.suits(case):
                 form = None if method.way is None else forms.get(method.way)
                 settings, first = self._search(case, method, form, self._limit(rows))
-                rows.append(Row(case, method, settings, form, [first]))
+                if first["status"] != NOT_RUN:
+                    rows.append(Row(case, method, settings, form, [first]))
         limit = self._limit(rows)
         for seed in range(1, self.seeds):
             for row in rows:
                 if row.method.is_ours or _seconds(row.runs[0]) <= limit:
-                    row.runs.append(self._run(row.case, row.method, row.settings, row.form, seed))
+                    run = self._run(row.case, row.method, row.settings, row.form, seed)
+                    row.runs += [] if run["status"] == NOT_RUN else [run]
         return rows
 
     def _limit(self, rows: list[Row]) -> float:

@@ -188,3 +188,19 @@ def test_the_potentials_in_jax_are_ours():
         assert has_jax(CASES[name])
         assert check_agreement(CASES[name]) < 1e-10
     assert not has_jax(CASES["fitzhugh-nagumo"])
+
+
+def test_what_was_not_run_is_not_told(tmp_path):
+    cells = Cells(tmp_path, 10.0, kept=True)
+    request = {"case": "banana", "method": "choice", "draws": None, "seed": None}
+    assert cells.get(request)["status"] == "not run" and not list(tmp_path.iterdir())
+
+    class Kept(Scripted):
+        def get(self, request):
+            found = super().get(request)
+            return found if request["method"] in ("choice", "hmc") else {"status": "not run"}
+
+    methods = [METHODS["understudy"], METHODS["hmc"]]
+    cells = Kept({"understudy": 1.0, "hmc": 1.0})
+    rows = schedule(cells, seeds=2).rows(CASES["banana"], methods)
+    assert [row.method.name for row in rows] == ["hmc"]
