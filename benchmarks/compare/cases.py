@@ -17,7 +17,7 @@ class Case:
 
     `kind` says what methods are given: "gradient", or "values" where no gradient is offered. `like` is a case of the
     same shape whose best settings are taken over, to save their search. `paper` is its name among the experiments of
-    the paper.
+    the paper. `is_slow` says that an evaluation takes long enough for worker processes to be of use.
     """
 
     name: str
@@ -26,6 +26,7 @@ class Case:
     kind: str = "gradient"
     like: str | None = None
     paper: str | None = None
+    is_slow: bool = False
 
     def problem(self) -> Problem:
         return self.maker()
@@ -70,6 +71,7 @@ CASES = {
             partial(elliptic_pde, 120),
             like="elliptic-pde",
             paper="elliptic",
+            is_slow=True,
         ),
         Case(
             "elliptic-pde-outputs",

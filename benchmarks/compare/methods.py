@@ -17,6 +17,7 @@ class Method:
 
     `function` is ``module:function`` in this package, `fixed` what it is always given, `tried` the settings of which
     the best is kept. `way` says how it calls the potential, see `choice`; None if through the library's own evaluator.
+    `is_main` are those that peers are compared with, `slow_only` those that are of use for slow models alone.
     """
 
     name: str
@@ -27,6 +28,8 @@ class Method:
     fixed: dict = field(default_factory=dict)
     tried: tuple[dict, ...] = ({},)
     is_ours: bool = False
+    is_main: bool = False
+    slow_only: bool = False
 
     def candidates(self, case: Case) -> list[dict]:
         """Return the settings that are tried on a case; the paper's only where it has them."""
@@ -34,7 +37,7 @@ class Method:
 
     def suits(self, case: Case) -> bool:
         """Say whether it can sample the case; gradient methods need one, others are shown only where there is none."""
-        return self.kind in ("any", case.kind)
+        return self.kind in ("any", case.kind) and (case.is_slow or not self.slow_only)
 
     def run(self, *args, **settings):
         module, function = self.function.split(":")
@@ -59,7 +62,17 @@ def _numpyro(dense: bool, chains: int) -> Method:
 METHODS = {
     method.name: method
     for method in (
-        Method("understudy", "understudy", "ours:run", kind="any", is_ours=True),
+        Method("understudy", "understudy", "ours:run", kind="any", is_ours=True, is_main=True),
+        Method(
+            "understudy-cores",
+            "understudy, cores=2",
+            "ours:run",
+            kind="any",
+            fixed={"cores": 2},
+            is_ours=True,
+            is_main=True,
+            slow_only=True,
+        ),
         Method("hmc", "understudy, HMC()", "ours:run_hmc", tried=_TUNES, is_ours=True),
         Method(
             "rns-hmc",

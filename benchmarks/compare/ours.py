@@ -9,9 +9,9 @@ from .exact import Exact
 from .outcome import Outcome, Watch
 
 
-def run(exact: Exact, seed: int, draws: int) -> Outcome:
+def run(exact: Exact, seed: int, draws: int, cores: int | None = None) -> Outcome:
     """Call `sample` with nothing that a user would not have had."""
-    return _outcome(lambda: us.sample(exact.target, draws=draws, chains=4, random_seed=seed))
+    return _outcome(lambda: us.sample(exact.target, draws=draws, chains=4, random_seed=seed, cores=cores))
 
 
 def run_hmc(exact: Exact, seed: int, draws: int, *, tune: int) -> Outcome:

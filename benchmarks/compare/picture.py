@@ -15,6 +15,7 @@ from .schedule import Row
 
 _LOOKS = {
     "understudy": ("o", "#c1272d"),
+    "understudy-cores": ("p", "#c1272d"),
     "hmc": ("o", "#f0a3a0"),
     "rns-hmc": ("s", "#f0a3a0"),
     "numpyro-diagonal-1": ("v", "#9ecae1"),
@@ -45,7 +46,7 @@ def draw(path: Path, tables: dict[str, list[Row]], cases: dict[str, Case]) -> No
             for row in tables[name]:
                 if row.done:
                     marker, colour = _LOOKS[row.method.name]
-                    is_main = row.method.name == "understudy"
+                    is_main = row.method.is_main
                     (marks[row.method.title],) = axis.plot(
                         row.median(key),
                         height,

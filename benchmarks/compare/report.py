@@ -17,7 +17,7 @@ def best_peer(rows: list[Row], libraries_only: bool = False) -> Row | None:
     peers = [
         row
         for row in rows
-        if row.method.name != "understudy" and row.done and not (libraries_only and row.method.is_ours)
+        if not row.method.is_main and row.done and not (libraries_only and row.method.is_ours)
     ]
     return min(peers, key=lambda row: (not row.is_trusted, row.median("seconds_to_1000")), default=None)
 
@@ -99,7 +99,8 @@ def _summary(tables: dict[str, list[Row]], cases: dict[str, Case]) -> str:
         seconds = ours.median("seconds_to_1000")
         peer, library = best_peer(rows), best_peer(rows, libraries_only=True)
         thriftiest = max(
-            (row.median("per_evaluation") for row in rows if row is not ours and row.done), default=None
+            (row.median("per_evaluation") for row in rows if not row.method.is_main and row.done),
+            default=None,
         )
         lines.append(
             [
@@ -143,7 +144,7 @@ def _line(row: Row, peer: Row | None) -> list[str]:
         settings_text(row.settings),
         "potential in NumPy" if row.form == "numpy" else "",
     ]
-    name = f"**{told[0]}**" if row.method.name == "understudy" else told[0]
+    name = f"**{told[0]}**" if row.method.is_main else told[0]
     name += f" ({', '.join(filter(None, told[1:]))})" if any(told[1:]) else ""
     if not row.done:
         return [name, row.status.replace("|", "/"), *[""] * 11]

@@ -7,6 +7,7 @@ import pytest
 
 from understudy.errors import InputError
 from understudy.surrogates import ridge as ridge_module
+from understudy.surrogates import ridge_solvers as solvers_module
 from understudy.surrogates.ridge import solve_ridge
 from understudy.surrogates.ridge_groups import RowGroups
 from understudy.surrogates.ridge_solvers import search
@@ -208,3 +209,29 @@ def test_thinned_groups_stay_whole(rng):
     assert 16 <= len(rows) <= 40
     (block,) = thin.members
     assert (labels[rows][block] == labels[rows][block[:, :1]]).all() and block.shape[1] == 4
+
+
+class TestManyRows:
+    """Enough for singular values to come from eigenvalues of the Gram matrix first."""
+
+    @pytest.mark.parametrize("shape", [(150, 90), (90, 150)])
+    def test_the_quick_way_chooses_and_finds_the_same(self, shape, rng, monkeypatch):
+        features, targets, weights, penalty = problem(rng, *shape)
+        quick = solve_ridge(features, targets, weights=weights, penalty=penalty)
+        monkeypatch.setattr(solvers_module, "_MANY", 10**9)
+        slow = solve_ridge(features, targets, weights=weights, penalty=penalty)
+        assert quick.ridge == slow.ridge
+        np.testing.assert_allclose(quick.weights, slow.weights, rtol=1e-6, atol=1e-9)
+        np.testing.assert_allclose(quick.leave_one_out, slow.leave_one_out, rtol=1e-6, atol=1e-9)
+
+    def test_small_strengths_are_left_to_the_accurate_way(self, rng, monkeypatch):
+        """Targets that are exactly within reach of ill-conditioned features ask for next to no ridge."""
+        features = rng.standard_normal((150, 80)) * np.logspace(0.0, -6.0, 80)
+        targets = features @ (rng.standard_normal(80) / np.logspace(0.0, -6.0, 80))
+        found = solve_ridge(features, targets)
+        monkeypatch.setattr(solvers_module, "_FELT", 0.0)
+        hasty = solve_ridge(features, targets)
+        monkeypatch.setattr(solvers_module, "_MANY", 10**9)
+        slow = solve_ridge(features, targets)
+        np.testing.assert_array_equal(found.weights, slow.weights)
+        assert not np.array_equal(found.weights, hasty.weights)

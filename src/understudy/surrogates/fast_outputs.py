@@ -8,9 +8,9 @@ Of all components together, as in `understudy.surrogates.emulator`, the polynomi
     = \big(\tfrac13 S + \tfrac16 B z + \tfrac23 l\big) \cdot z,
 
 so two products and one contraction give both: the cubic tensors have the axes of :math:`z` put into them. Values alone
-go through the features, which are fewer than slopes. Where the likelihood is Gaussian, its gradient is a matrix times
-what the components differ from its origin by, which goes into their constants. Likelihoods of another kind, and the
-prior, are asked as they are.
+go through the features if they are fewer than the slopes. Where the likelihood is Gaussian, its gradient is a matrix
+times what the components differ from its origin by, which goes into their constants; a Gaussian prior is treated alike.
+Likelihoods and priors of another kind are asked as they are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from understudy.surrogates.bases import SoftplusBasis
 from understudy.surrogates.cubic import CubicBasis, CubicForms
 from understudy.surrogates.emulator import Emulator
 from understudy.surrogates.fast_expansion import entry
-from understudy.surrogates.output_space import QuadraticPotential
+from understudy.surrogates.output_space import Potential, QuadraticPotential
 from understudy.surrogates.outputs import FittedOutputs
 from understudy.surrogates.softplus import sigmoid, softplus
 from understudy.surrogates.whitening import Whitening
@@ -38,7 +38,7 @@ def fast_outputs(
     surrogate: FittedOutputs, frame: Whitening | None = None
 ) -> tuple[Function, Function] | None:
     """Return potential and gradient, of coordinates in a frame if one is given; None if a part is not known here."""
-    emulator = surrogate.emulator
+    emulator, misfit = surrogate.acting
     known = (
         type(surrogate.whitening) is Whitening
         and type(emulator) is Emulator
@@ -48,12 +48,14 @@ def fast_outputs(
     if not known:
         return None
     into, back = entry(surrogate.whitening, frame)
-    misfit, prior = surrogate.misfit.value_and_gradient, surrogate.prior.value_and_gradient
-    constant, (origin, cotangent) = emulator.constant, _cotangent(surrogate)
-    shifted, polynomials = constant - origin, _polynomials(emulator)
+    height, prior_height = misfit.value_and_gradient, surrogate.prior.value_and_gradient
+    (origin, cotangent), (middle, prior_slope) = _slope(misfit), _slope(surrogate.prior)
+    constant, polynomials = emulator.constant, _polynomials(emulator)
+    shifted = constant - origin
     additive = None if emulator.nodes is None else _additive(emulator)
 
-    values = _values(emulator)
+    few = emulator.cubic is not None and emulator.linear.size < CubicBasis(emulator.cubic.axes.shape[1]).size
+    values = (lambda z: polynomials(z)[0]) if few else _values(emulator)
 
     def potential(position: np.ndarray) -> np.ndarray:
         z = into(position)
@@ -61,7 +63,7 @@ def fast_outputs(
         components += constant
         if additive is not None:
             components += additive[0](z)
-        return misfit(components)[0] + prior(z)[0]
+        return height(components)[0] + prior_height(z)[0]
 
     def gradient(position: np.ndarray) -> np.ndarray:
         z = into(position)
@@ -71,7 +73,7 @@ def fast_outputs(
             components += additive[0](z)
         pull = cotangent(components)
         found = np.matmul(pull[:, None, :], slopes)[:, 0, :]
-        found += prior(z)[1]
+        found += prior_slope(z - middle)
         if additive is not None:
             found += additive[1](z, pull)
         return found.dot(back)
@@ -156,20 +158,19 @@ def _bend(cubic: CubicForms) -> Function:
     return bend
 
 
-def _cotangent(surrogate: FittedOutputs) -> tuple[np.ndarray | float, Function]:
-    """Return the origin of a Gaussian likelihood, 0 for others, and the misfit's gradient by components less it."""
-    misfit = surrogate.misfit
-    if type(misfit) is not QuadraticPotential:
-        value_and_gradient = misfit.value_and_gradient
-        return 0.0, lambda components: value_and_gradient(components)[1]
-    matrix, slope = misfit.matrix, misfit.slope
+def _slope(potential: Potential) -> tuple[np.ndarray | float, Function]:
+    """Return the origin of a quadratic form, 0 of another potential, and its gradient by points less it."""
+    if type(potential) is not QuadraticPotential:
+        value_and_gradient = potential.value_and_gradient
+        return 0.0, lambda points: value_and_gradient(points)[1]
+    matrix, slope = potential.matrix, potential.slope
 
     def affine(shift: np.ndarray) -> np.ndarray:
         found = shift.dot(matrix)
         found += slope
         return found
 
-    return misfit.origin, affine
+    return potential.origin, affine
 
 
 def _additive(emulator: Emulator) -> tuple[Function, Callable[[np.ndarray, np.ndarray], np.ndarray]]:

@@ -54,10 +54,8 @@ class OutputFeatures:
     nodes: SoftplusBasis | None = None
 
     @classmethod
-    def learn(
-        cls, white: np.ndarray, components: np.ndarray, n_hidden: int, gain: float, rng: np.random.Generator
-    ) -> OutputFeatures:
-        """Find directions from quadratic fits, then draw nodes whose kinks pass through training points."""
+    def learn(cls, white: np.ndarray, components: np.ndarray) -> OutputFeatures:
+        """Find directions from quadratic fits."""
         dim = white.shape[1]
         found = cls(np.eye(dim), np.ones(dim))
         for _ in range(_ROUNDS):
@@ -68,11 +66,17 @@ class OutputFeatures:
                 break
             relevance = np.sqrt(np.maximum(values, 0.0) / values[-1]) + _LEAST_RELEVANCE
             found = cls(vectors, relevance)
-        found = replace(found, cubic=CubicBasis.largest(dim, _MAX_CUBIC))
+        return replace(found, cubic=CubicBasis.largest(dim, _MAX_CUBIC))
+
+    def with_nodes(
+        self, white: np.ndarray, n_hidden: int, gain: float, rng: np.random.Generator
+    ) -> OutputFeatures:
+        """Return the same features with other nodes, whose kinks pass through training points."""
         if not n_hidden:
-            return found
+            return replace(self, nodes=None)
+        dim = len(self.rotation)
         inputs = rng.standard_normal((n_hidden, dim)) * (gain / np.sqrt(dim))
-        return replace(found, nodes=SoftplusBasis.through(white, inputs, rng))
+        return replace(self, nodes=SoftplusBasis.through(white, inputs, rng))
 
     @property
     def trend(self) -> TrendBasis:

@@ -41,7 +41,7 @@ def prior_potential(prior: CheapDensity, transform: Bounded) -> PriorPotential:
 
 
 def in_white(prior: PriorPotential, whitening: Whitening) -> SmoothPotential:
-    """Return the potential of a prior as a function of whitened positions."""
+    """Return the potential of a prior as a function of whitened positions, asked as it is."""
 
     def potential(white: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         value, gradient = prior(whitening.from_white(white))

@@ -147,26 +147,34 @@ def component_potential(likelihood: CheapDensity, space: OutputSpace, components
         outputs = space.decode(points)
         return -likelihood.log_density(outputs), -likelihood.gradient(outputs) @ space.decoder.T
 
-    smooth = SmoothPotential(value_and_gradient)
-    values, slopes = value_and_gradient(components)
+    return as_quadratic(SmoothPotential(value_and_gradient), components)
+
+
+def as_quadratic(smooth: SmoothPotential, points: np.ndarray) -> Potential:
+    """Return a potential as a quadratic form if it is one, at points ``(n, p)`` and beyond them; else itself."""
+    values, slopes = smooth.value_and_gradient(points)
     if not (np.isfinite(values).all() and np.isfinite(slopes).all()):
         return smooth
-    p = components.shape[1]
+    p = points.shape[1]
     # The affine part is exact for steps of any length, so they are as long as the data are wide: no cancellation.
-    width = max(float(np.ptp(components)), 1.0)
-    with np.errstate(all="ignore"):  # other likelihoods may not be defined there
-        ahead, behind = (value_and_gradient(components[:1] + sign * width * np.eye(p))[1] for sign in (1, -1))
-        matrix = (ahead - behind) / (2.0 * width)
-    if not np.isfinite(matrix).all():
+    width = max(float(np.ptp(points)), 1.0)
+    beyond = np.concatenate([points[:1] + sign * width * np.eye(p) for sign in (1, -1)])
+    with np.errstate(all="ignore"):  # other potentials may not be defined there
+        height, slope = smooth.value_and_gradient(beyond)
+        matrix = (slope[:p] - slope[p:]) / (2.0 * width)
+    if not (np.isfinite(matrix).all() and np.isfinite(height).all()):
         return smooth
-    guess = QuadraticPotential(components[0], float(values[0]), slopes[0], 0.5 * (matrix + matrix.T))
-    again, slopes_again = guess.value_and_gradient(components)
-    is_quadratic = np.allclose(
-        slopes_again, slopes, rtol=1e-8, atol=1e-8 * np.abs(slopes).max()
-    ) and np.allclose(
-        again - again[0], values - values[0], rtol=1e-8, atol=1e-8 * max(1.0, float(np.ptp(values)))
-    )
-    return guess if is_quadratic else smooth
+    guess = QuadraticPotential(points[0], float(values[0]), slopes[0], 0.5 * (matrix + matrix.T))
+    for where, value, gradient in ((points, values, slopes), (beyond, height, slope)):
+        again, slopes_again = guess.value_and_gradient(where)
+        if not (_agree(slopes_again, gradient) and _agree(again - values[0], value - values[0])):
+            return smooth
+    return guess
+
+
+def _agree(one: np.ndarray, other: np.ndarray) -> bool:
+    """Whether two arrays are the same but for rounding, in units of what they vary by."""
+    return bool(np.allclose(one, other, rtol=1e-8, atol=1e-8 * max(1.0, float(np.abs(other).max()))))
 
 
 def _scales(

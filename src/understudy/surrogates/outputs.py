@@ -5,7 +5,8 @@ r"""A stand-in that emulates the outputs of a forward model, and leaves likeliho
 where only :math:`\tilde F` is learnt, from values of the outputs: no gradient is needed. Where gradients of the
 potential are known they are used too, for what they say of the Jacobian (see `understudy.surrogates.output_gradients`).
 One set of features serves all outputs, which are compressed to their principal components (see
-`understudy.surrogates.output_space`). Everything happens at unconstrained positions q; what bounds do to the prior is
+`understudy.surrogates.output_space`) and, for a Gaussian likelihood, to fewer once more when they are learnt (see
+`understudy.surrogates.condense`). Everything happens at unconstrained positions q; what bounds do to the prior is
 in V, which is exact.
 
 The features are linear, quadratic and cubic, with hidden softplus nodes if asked for, and are not all penalised alike
@@ -29,6 +30,7 @@ import numpy as np
 
 from understudy.checks import require_callable, require_positive, require_whole
 from understudy.errors import InputError
+from understudy.surrogates.condense import condense
 from understudy.surrogates.emulator import Emulator
 from understudy.surrogates.online import RowUpdater
 from understudy.surrogates.output_features import OutputFeatures
@@ -38,6 +40,8 @@ from understudy.surrogates.output_space import (
     CheapDensity,
     OutputSpace,
     Potential,
+    QuadraticPotential,
+    as_quadratic,
     component_potential,
 )
 from understudy.surrogates.prepare import require_same_dim
@@ -118,8 +122,20 @@ class OutputSurrogate:
             )
         return cls(target.likelihood, prior_potential(target.prior, target.transform), n_hidden)
 
-    def fit(self, training: TrainingSet, rng: np.random.Generator) -> FittedOutputs:
-        """Learn from the outputs of exact evaluations."""
+    def fit(
+        self, training: TrainingSet, rng: np.random.Generator, plain: FittedOutputs | None = None
+    ) -> FittedOutputs:
+        """Learn from the outputs of exact evaluations.
+
+        Parameters
+        ----------
+        training : TrainingSet
+        rng : Generator
+            Draws hidden nodes.
+        plain : FittedOutputs, optional
+            The same with other hidden nodes or none, trained on the same evaluations in the same coordinates: all but
+            the nodes is taken from it.
+        """
         training.require_variety()
         kept = training.select(at_least=2 * (training.dim + 1))
         if kept.outputs is None:
@@ -130,20 +146,28 @@ class OutputSurrogate:
         whitening = Whitening.from_positions(kept.position) if self.whitening is None else self.whitening
         require_same_dim(kept, whitening)
         white = whitening.to_white(kept.position)
-        space = OutputSpace.learn(kept.outputs, int(kept.potential.argmin()), self.likelihood, rng)
-        components = space.encode(kept.outputs)
-        unsolved = FittedOutputs(
-            whitening=whitening,
-            misfit=component_potential(self.likelihood, space, components),
-            prior=in_white(self.prior, whitening),
-            space=space,
-            features=OutputFeatures.learn(white, components, self.n_hidden, self.gain, rng),
-            likelihood=self.likelihood,
-            training=kept,
-            ridge=self.ridge,
-        )
+        if plain is None:
+            plain = self._prepare(kept, whitening, rng)
+        features = plain.features.with_nodes(white, self.n_hidden, self.gain, rng)
+        unsolved = replace(plain, features=features, ridge=self.ridge, solution=None, updater=None)
         solution, ridge = unsolved.solve()
         return replace(unsolved, solution=solution, ridge=ridge)
+
+    def _prepare(self, kept: TrainingSet, whitening: Whitening, rng: np.random.Generator) -> FittedOutputs:
+        """Return all but hidden nodes and weights."""
+        assert kept.outputs is not None
+        white = whitening.to_white(kept.position)
+        space = OutputSpace.learn(kept.outputs, int(kept.potential.argmin()), self.likelihood, rng)
+        components = space.encode(kept.outputs)
+        return FittedOutputs(
+            whitening=whitening,
+            misfit=component_potential(self.likelihood, space, components),
+            prior=as_quadratic(in_white(self.prior, whitening), white),
+            space=space,
+            features=OutputFeatures.learn(white, components),
+            likelihood=self.likelihood,
+            training=kept,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,6 +211,13 @@ class FittedOutputs:
             return self.features.emulator(self.updater.weights)
         return self.features.emulator(self.solve()[0] if self.solution is None else self.solution)
 
+    @cached_property
+    def acting(self) -> tuple[Emulator, Potential]:
+        """What potentials go through: emulator and misfit, of few components if the likelihood is Gaussian."""
+        if not isinstance(self.misfit, QuadraticPotential):
+            return self.emulator, self.misfit
+        return condense(self.emulator, self.misfit, self.whitening.to_white(self.training.position))
+
     def outputs(self, position: np.ndarray) -> np.ndarray:
         """Return emulated outputs ``(n, m)``."""
         return self.space.decode(self.emulator.components(self.whitening.to_white(position)))
@@ -194,26 +225,29 @@ class FittedOutputs:
     def potential(self, position: np.ndarray) -> np.ndarray:
         """Return potentials ``(n,)``."""
         white = self.whitening.to_white(position)
-        misfit, _ = self.misfit.value_and_gradient(self.emulator.components(white))
-        return misfit + self.prior.value_and_gradient(white)[0]
+        emulator, misfit = self.acting
+        value, _ = misfit.value_and_gradient(emulator.components(white))
+        return value + self.prior.value_and_gradient(white)[0]
 
     def potential_and_gradient(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return potentials and their gradients."""
         white = self.whitening.to_white(position)
-        components, slopes = self.emulator.components_and_slopes(white)
-        misfit, cotangent = self.misfit.value_and_gradient(components)
+        emulator, misfit = self.acting
+        components, slopes = emulator.components_and_slopes(white)
+        value, cotangent = misfit.value_and_gradient(components)
         prior, gradient = self.prior.value_and_gradient(white)
-        gradient = gradient + self.emulator.pull_back(white, slopes, cotangent)
-        return misfit + prior, self.whitening.gradient_from_white(gradient)
+        gradient = gradient + emulator.pull_back(white, slopes, cotangent)
+        return value + prior, self.whitening.gradient_from_white(gradient)
 
     def hessian(self, position: np.ndarray) -> np.ndarray:
         """Return Hessians."""
         white = self.whitening.to_white(position)
         n, d = white.shape
-        components, jacobian = self.emulator.components(white), self.emulator.jacobian(white)
-        cotangent = self.misfit.value_and_gradient(components)[1]
-        bent = self.misfit.curvature(components, np.swapaxes(jacobian, 1, 2))
-        hessian = bent @ jacobian + self.emulator.hessian(white, cotangent)
+        emulator, misfit = self.acting
+        components, jacobian = emulator.components(white), emulator.jacobian(white)
+        cotangent = misfit.value_and_gradient(components)[1]
+        bent = misfit.curvature(components, np.swapaxes(jacobian, 1, 2))
+        hessian = bent @ jacobian + emulator.hessian(white, cotangent)
         hessian += self.prior.curvature(white, np.broadcast_to(np.eye(d), (n, d, d)))
         return self.whitening.hessian_from_white(0.5 * (hessian + np.swapaxes(hessian, 1, 2)))
 
@@ -238,18 +272,19 @@ class FittedOutputs:
                 total[known] = self.trace_contraction(position[known], matrix[known])
             return total
         white, matrix = self.whitening.to_white(position), self.whitening.matrix_to_white(matrix)
-        components, jacobian = self.emulator.components(white), self.emulator.jacobian(white)
-        cotangent = self.misfit.value_and_gradient(components)[1]
-        bent = self.misfit.curvature(components, np.swapaxes(jacobian, 1, 2))
+        emulator, misfit = self.acting
+        components, jacobian = emulator.components(white), emulator.jacobian(white)
+        cotangent = misfit.value_and_gradient(components)[1]
+        bent = misfit.curvature(components, np.swapaxes(jacobian, 1, 2))
         values, vectors = np.linalg.eigh(matrix)
         axes, values = np.swapaxes(vectors, 1, 2), values[:, :, None]
         pushed = axes @ np.swapaxes(jacobian, 1, 2)
-        inner = (values * self.misfit.bend(components, pushed)).sum(axis=1)
-        inner = self.emulator.laplacian(white, matrix)[:, None, :] @ np.swapaxes(bent, 1, 2) + (
+        inner = (values * misfit.bend(components, pushed)).sum(axis=1)
+        inner = emulator.laplacian(white, matrix)[:, None, :] @ np.swapaxes(bent, 1, 2) + (
             inner[:, None, :] @ jacobian
         )
-        total = inner[:, 0, :] + 2.0 * self.emulator.mixed(white, np.swapaxes(bent, 1, 2) @ matrix)
-        total += self.emulator.trace(white, cotangent, matrix)
+        total = inner[:, 0, :] + 2.0 * emulator.mixed(white, np.swapaxes(bent, 1, 2) @ matrix)
+        total += emulator.trace(white, cotangent, matrix)
         total += (values * self.prior.bend(white, axes)).sum(axis=1)
         return self.whitening.gradient_from_white(total)
 

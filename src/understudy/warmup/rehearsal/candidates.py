@@ -22,6 +22,7 @@ from understudy.surrogates import (
     Whitening,
 )
 from understudy.surrogates.gp import FittedProcess
+from understudy.surrogates.outputs import FittedOutputs
 from understudy.surrogates.quadratic import FittedQuadratic
 from understudy.targets import AnyTarget
 from understudy.warmup.rehearsal.diary import Diary
@@ -38,6 +39,8 @@ MOST_ROWS, ENOUGH = 4800, 5
 #: Another candidate plays only if it is so much better, and none but a quadratic with this sd(D), which costs the
 #: least and has no tails to go wrong.
 CLEARLY, GOOD_ENOUGH = 0.95, 0.02
+#: A ridge is chosen anew once so many times as much is known.
+STEADY = 1.5
 
 
 @dataclass
@@ -73,6 +76,7 @@ class Candidates:
         default_factory=lambda: GaussianProcess("rational_quadratic", trend="radial", max_rows=1000)
     )
     _n_learnt: int = 0
+    _ridges: dict[int, tuple[float, int]] = field(default_factory=dict)
 
     @property
     def surrogate(self) -> Fitted:
@@ -126,9 +130,15 @@ class Candidates:
         few = self.target.dim <= FEW_PARAMETERS
         if few or self._is_worth("network", TOO_PLAIN):
             found["network"] = QuadraticNetwork(N_HIDDEN, radial=True, whitening=frame)
-        if self._most >= ENOUGH * (self.target.dim + 1) and (few or self._is_worth("process", STILL_POOR)):
+        if self._most >= ENOUGH * (self.target.dim + 1) and (few or self._needs_process):
             found["process"] = replace(self._process, whitening=frame)
         return found
+
+    @property
+    def _needs_process(self) -> bool:
+        """Whether there is one already, or hidden nodes have had their chance: it costs far more to train."""
+        judged = np.isfinite(self.diary.sd("network"))
+        return "process" in self.fitted or (judged and self._is_worth("process", STILL_POOR))
 
     def _is_worth(self, name: str, limit: float) -> bool:
         """Whether a candidate is in training already, or all that are have proved worse than a limit."""
@@ -147,14 +157,16 @@ class Candidates:
         found: dict[str, Fitted] = {}
         for name, recipe in recipes.items():
             try:
-                found[name] = self._fit(recipe, training, found.get(PLAIN))
+                found[name] = self._fit(recipe, training, next(iter(found.values()), None))
             except (ArithmeticError, ValueError) as error:
                 if len(recipes) == 1 or not is_beyond_numbers(error):
                     raise
         return found
 
     def _fit(self, recipe: Surrogate, training: TrainingSet, plain: Fitted | None) -> Fitted:
-        if isinstance(recipe, QuadraticNetwork) and isinstance(plain, FittedQuadratic):
+        if isinstance(recipe, QuadraticNetwork):
+            return self._fit_network(recipe, training, plain)
+        if isinstance(recipe, OutputSurrogate) and isinstance(plain, FittedOutputs):
             return recipe.fit(training, self.rng, plain)
         if not isinstance(recipe, GaussianProcess):
             return recipe.fit(training, self.rng)
@@ -166,6 +178,18 @@ class Candidates:
         assert isinstance(found, FittedProcess)
         if recipe.hyperparameters is None:
             self._process, self._n_learnt = replace(recipe, hyperparameters=found.hyperparameters), len(known)
+        return found
+
+    def _fit_network(
+        self, recipe: QuadraticNetwork, training: TrainingSet, plain: Fitted | None
+    ) -> FittedQuadratic:
+        """Train one, with the ridge of last time unless much more is known: to choose it takes most of the time."""
+        ridge, known = self._ridges.get(recipe.n_hidden, (None, 0))
+        if recipe.ridge is None and len(training) < STEADY * known:
+            recipe = replace(recipe, ridge=ridge)
+        found = recipe.fit(training, self.rng, plain if isinstance(plain, FittedQuadratic) else None)
+        if recipe.ridge is None:
+            self._ridges[recipe.n_hidden] = found.ridge, len(training)
         return found
 
 
