@@ -320,11 +320,19 @@ def test_a_state_alone_needs_no_second_copy_of_its_surrogate():
 
 def test_an_emulator_whose_prior_is_not_the_targets_is_refused():
     target = cases.make_target()
-    surrogate = us.OutputSurrogate(target.likelihood, lambda q: (0.3 * (q**2).sum(axis=1), 0.6 * q))
+    surrogate = us.OutputSurrogate(target.likelihood, lambda q: (0.3 * (q**4).sum(axis=1), 1.2 * q**3))
     fitted = surrogate.fit(cases.make_training(target), np.random.default_rng(0))
     for references in ({}, {"target": target}):
         with pytest.raises(ArchiveError, match="prior"):
             pack(fitted, references)
+
+
+def test_a_gaussian_prior_is_stored_as_the_quadratic_form_that_it_is():
+    target = cases.make_target()
+    surrogate = us.OutputSurrogate(target.likelihood, lambda q: (0.3 * (q**2).sum(axis=1), 0.6 * q))
+    fitted = surrogate.fit(cases.make_training(target), np.random.default_rng(0))
+    again = unpack(*pack(fitted, {"target": target}), {"target": target})
+    np.testing.assert_array_equal(again.potential(POINTS), fitted.potential(POINTS))
 
 
 def test_nothing_of_a_kernel_that_can_be_worked_out_is_stored():

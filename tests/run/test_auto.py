@@ -11,6 +11,7 @@ from counting import Skewed, repeated
 import understudy as us
 from understudy.errors import SurrogateError
 from understudy.run import automatic
+from understudy.run.job import Job
 from understudy.surrogates.fingerprint import fingerprint
 from understudy.warmup.rehearsal import Trust
 
@@ -288,3 +289,24 @@ class TestDistrust:
             assert run.surrogate.fingerprint == fingerprint(run.kernel.kernels[0].surrogate)
         else:
             assert run.surrogate.fingerprint == "", "it was not used"
+
+    def test_a_fall_back_is_announced_before_it_is_paid_for(self, share, caplog, monkeypatch):
+        """Or somebody would find out days later, from the summary."""
+        monkeypatch.setattr(automatic, "judge", lambda outcome: Trust(share, "told so"))
+        calls = []
+
+        class Stopped(Exception):
+            pass
+
+        def tune(self, progress):
+            calls.append(caplog.messages)
+            raise Stopped
+
+        monkeypatch.setattr(Job, "_tune", tune)
+        if share < 1.0:
+            assert short(Skewed().target, draws=2).exact and not caplog.messages
+            return
+        with pytest.raises(Stopped):
+            short(Skewed().target, draws=2)
+        (said,) = calls[0]
+        assert "not earned trust (told so): exact HMC takes over" in said and "Ctrl-C" in said

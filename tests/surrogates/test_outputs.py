@@ -315,6 +315,31 @@ def test_other_likelihoods_are_not_taken_for_gaussian(rng):
     assert isinstance(recipe.fit(training, rng).misfit, SmoothPotential)
 
 
+class Truncated(us.NormalPrior):
+    """Normal up to a hard edge that its gradient does not tell of."""
+
+    def log_density(self, points):
+        return np.where((points < 1.5).all(axis=1), super().log_density(points), -np.inf)
+
+
+def test_a_prior_is_taken_for_a_quadratic_form_only_if_it_is_one(rng):
+    target = gaussian_target()
+    training = train(target, rng, 40, spread=0.3)
+    for prior, kind in (
+        (us.NormalPrior(0.0, 1.0, dim=3), QuadraticPotential),
+        (Truncated(0.0, 1.0, dim=3), SmoothPotential),
+    ):
+        recipe = OutputSurrogate(target.likelihood, prior_potential(prior, target.transform))
+        fitted = recipe.fit(training, rng)
+        assert type(fitted.prior) is kind
+        points = 0.3 * rng.standard_normal((5, 3))
+        white = fitted.whitening.to_white(points)
+        np.testing.assert_allclose(
+            fitted.prior.value_and_gradient(white)[0], -prior.log_density(points), rtol=1e-10
+        )
+        assert np.isinf(fitted.potential(np.full((1, 3), 3.0))[0]) == (kind is SmoothPotential)
+
+
 def test_far_out_it_stays_above_the_prior(rng):
     target = gaussian_target()
     fitted = OutputSurrogate.of(target, 10).fit(train(target, rng, 30), rng)
@@ -356,3 +381,24 @@ def test_outputs_are_needed(rng):
 def test_bad_settings_are_named(settings, word):
     with pytest.raises(InputError, match=word):
         OutputSurrogate(Undone(), prior, **settings)
+
+
+class TestPlain:
+    """What two emulators have in common is found once."""
+
+    def test_all_but_the_nodes_is_taken_over(self, rng):
+        target = gaussian_target()
+        training = train(target, rng, 60)
+        plain = OutputSurrogate.of(target).fit(training, rng)
+        network = OutputSurrogate.of(target, 20).fit(training, rng, plain)
+        assert network.space is plain.space and network.features.cubic is plain.features.cubic
+        assert network.solution.shape[0] == plain.solution.shape[0] + 20
+        again = OutputSurrogate.of(target).fit(training, rng, network)
+        np.testing.assert_array_equal(again.solution, plain.solution)
+
+    def test_of_other_evaluations_it_is_refused(self, rng):
+        target = gaussian_target()
+        training = train(target, rng, 60)
+        plain = OutputSurrogate.of(target).fit(training.rows(slice(0, 50)), rng)
+        with pytest.raises(InputError, match="same evaluations"):
+            OutputSurrogate.of(target, 20).fit(training, rng, plain)

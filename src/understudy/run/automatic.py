@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,6 +29,8 @@ from understudy.warmup.rehearsal import (
     rehearse,
     require_use,
 )
+
+_LOG = logging.getLogger("understudy")
 
 #: Share of exact steps where trust is lost but nothing more may be spent on tuning HMC.
 MIXED = 0.5
@@ -89,6 +92,12 @@ def prepare(
     if not evaluator.target.has_gradient:
         require_use(outcome, trust, _remedies(evaluator.target))
     kernel = _kernel(outcome, trust, limited=is_limited)
+    if kernel is None:  # said while there is time to stop it
+        _LOG.warning(
+            "the surrogate has not earned trust (%s): exact HMC takes over, at many gradients for each draw; "
+            "Ctrl-C ends the run with the draws made by then",
+            trust.reason,
+        )
     return Prepared(kernel, outcome.state, _report(outcome, trust, kernel), outcome.training)
 
 

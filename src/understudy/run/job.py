@@ -98,8 +98,7 @@ class Job:
             self.state, self.report, self.training = found.state, found.report, found.training
             self.kernel = found.kernel
             if self.kernel is None:
-                self.method = HMC()  # the surrogate has not earned any trust
-                self.n_tune = DEFAULT_TUNE
+                self.method, self.n_tune = HMC(), DEFAULT_TUNE  # the surrogate has not earned any trust
                 self.state = ExactGuide(evaluator).begin(self.state)[0]
         else:
             self.state = find_start(evaluator, streams, request.init, needs_gradient(self.method))
@@ -113,7 +112,7 @@ class Job:
         assert self.state is not None and not isinstance(self.method, Auto)
         self._warmup = warmup_for(self.method, self.n_tune, evaluator, streams, self.state)
         self._n_metrics = self._warmup.n_metrics
-        progress.start("warm-up", self.n_tune)
+        progress.start("warm-up" if self.report is None else "fall-back", self.n_tune)
         self._recorder = Recorder(streams.n_chains, self.n_tune, self.request.target.dim)
         for step in range(self.n_tune):
             if evaluator.journal is not None:

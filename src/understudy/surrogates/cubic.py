@@ -86,6 +86,26 @@ class CubicForms:
     axes: np.ndarray
     tensors: np.ndarray
 
+    @cached_property
+    def weights(self) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+        """Triples i <= j <= k of coordinates, and what their products are multiplied with, ``(triples, p)``."""
+        i, j, k, root = CubicBasis(self.axes.shape[1])._triples
+        return (i, j, k), np.ascontiguousarray((self.tensors[:, i, j, k] * (root**2 / 6.0)).T)
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether there are more slopes than products of three coordinates, through which values are then cheaper."""
+        p, r = self.tensors.shape[:2]
+        return p * r > CubicBasis(r).size
+
+    def values(self, white: np.ndarray) -> np.ndarray:
+        """Return values ``(n, p)``."""
+        if not self.is_wide:
+            return self.values_and_slopes(white)[0]
+        (i, j, k), weights = self.weights
+        y = white @ self.axes
+        return (y[:, i] * y[:, j] * y[:, k]) @ weights
+
     def values_and_slopes(self, white: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return values ``(n, p)`` and their Jacobian ``(n, p, dim)``."""
         y = white @ self.axes

@@ -66,7 +66,12 @@ class Emulator:
 
     def components(self, white: np.ndarray) -> np.ndarray:
         """Return components ``(n, p)``."""
-        return self.components_and_slopes(white)[0]
+        value = self.constant + self.trend.features(white) @ self.trend_weights
+        if self.cubic is not None:
+            value = value + self.cubic.values(white)
+        if self.nodes is not None:
+            value = value + self.nodes.features(white) @ self._node_weights
+        return value
 
     def components_and_slopes(self, white: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return components, and the Jacobian ``(n, p, dim)`` of all but the softplus nodes."""

@@ -21,7 +21,7 @@ from types import NoneType
 import numpy as np
 
 from understudy.surrogates.bases import SoftplusBasis
-from understudy.surrogates.cubic import CubicBasis, CubicForms
+from understudy.surrogates.cubic import CubicForms
 from understudy.surrogates.emulator import Emulator
 from understudy.surrogates.fast_expansion import entry
 from understudy.surrogates.output_space import Potential, QuadraticPotential
@@ -54,7 +54,7 @@ def fast_outputs(
     shifted = constant - origin
     additive = None if emulator.nodes is None else _additive(emulator)
 
-    few = emulator.cubic is not None and emulator.linear.size < CubicBasis(emulator.cubic.axes.shape[1]).size
+    few = emulator.cubic is not None and not emulator.cubic.is_wide
     values = (lambda z: polynomials(z)[0]) if few else _values(emulator)
 
     def potential(position: np.ndarray) -> np.ndarray:
@@ -103,9 +103,7 @@ def _values(emulator: Emulator) -> Function:
 
 def _cubic_values(cubic: CubicForms) -> Function:
     """Return T[y, y, y] / 6 for all components, ``(n, p)``."""
-    axes, basis = np.ascontiguousarray(cubic.axes), CubicBasis(cubic.axes.shape[1])
-    i, j, k, root = basis._triples
-    weights = np.ascontiguousarray((cubic.tensors[:, i, j, k] * (root**2 / 6.0)).T)
+    axes, ((i, j, k), weights) = np.ascontiguousarray(cubic.axes), cubic.weights
 
     def values(z: np.ndarray) -> np.ndarray:
         y = z.dot(axes)

@@ -148,6 +148,10 @@ class OutputSurrogate:
         white = whitening.to_white(kept.position)
         if plain is None:
             plain = self._prepare(kept, whitening, rng)
+        elif not (_same(plain.training, kept) and np.array_equal(plain.whitening.factor, whitening.factor)):
+            raise InputError(
+                "plain must have been trained on the same evaluations in the same coordinates; leave it out"
+            )
         features = plain.features.with_nodes(white, self.n_hidden, self.gain, rng)
         unsolved = replace(plain, features=features, ridge=self.ridge, solution=None, updater=None)
         solution, ridge = unsolved.solve()
@@ -331,3 +335,7 @@ class FittedOutputs:
         assert training.outputs is not None
         white = self.whitening.to_white(training.position)
         return self.features.rows(white), self.space.encode(training.outputs)
+
+
+def _same(one: TrainingSet, other: TrainingSet) -> bool:
+    return np.array_equal(one.position, other.position) and np.array_equal(one.potential, other.potential)
