@@ -96,7 +96,7 @@ class Schedule:
     ) -> tuple[dict, dict]:
         """Return the best settings, and their run on the first seed."""
         candidates = method.candidates(case)
-        if case.like is not None and len(candidates) > 1:
+        if case.like is not None and len(candidates) > 1 and not self.cells.kept:
             known = CASES[case.like]
             settings, _ = self._search(known, method, self._forms(known).get(method.way or ""))
             candidates = [settings]

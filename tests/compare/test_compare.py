@@ -33,6 +33,8 @@ def made(seconds, rhat=1.0, status="ok"):
 class Scripted:
     """Cells whose results are known; they remember what was asked for."""
 
+    kept = False
+
     def __init__(self, seconds):
         self.seconds, self.asked = seconds, []
 
@@ -204,3 +206,19 @@ def test_what_was_not_run_is_not_told(tmp_path):
     cells = Kept({"understudy": 1.0, "hmc": 1.0})
     rows = schedule(cells, seeds=2).rows(CASES["banana"], methods)
     assert [row.method.name for row in rows] == ["hmc"]
+
+
+def test_what_was_run_with_other_settings_than_are_best_now_is_told():
+    """On the fine mesh, where the best settings of the coarse one are taken over, and may have changed since."""
+
+    class Kept(Scripted):
+        kept = True
+
+        def get(self, request):
+            if request["method"] == "choice" or request["settings"]["tune"] == 500:
+                return super().get(request)
+            return {"status": "not run"}
+
+    cells = Kept({"nutpie": lambda request: made(request["settings"]["tune"])})
+    (row,) = schedule(cells, seeds=1).rows(CASES["elliptic-pde-120"], [METHODS["nutpie"]])
+    assert row.settings == {"tune": 500} and len(row.done) == 1
