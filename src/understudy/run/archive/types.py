@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 import numpy as np
 from numpy.typing import ArrayLike
 
-_ARRAY_LIKE = set(get_args(ArrayLike))
+#: A union up to NumPy 2.4, whose members others take in; a name of its own since.
+_ARRAY_LIKE = set(get_args(ArrayLike)) or {ArrayLike}
 #: What every Protocol class has of its own.
 _OF_PROTOCOLS = frozenset({"__init__", "__subclasshook__", "__init_subclass__", "__class_getitem__"})
 
@@ -27,6 +28,8 @@ def fits(value: object, hint: Any) -> bool:
     (True, False)
     """
     origin = get_origin(hint)
+    if hint is ArrayLike:
+        return fits(value, float | np.ndarray)
     if hint is Any or hint is object or isinstance(hint, TypeVar):
         return True
     if hint is None or hint is types.NoneType:
