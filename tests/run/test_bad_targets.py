@@ -94,7 +94,10 @@ class TestAdvice:
     )
     def test_of_a_posterior_that_was_not_found(self, target, said, unsaid):
         plan = automatic.plan_for(target, 1000, None, None)
-        message = str(automatic._too_few(plan, target, 4, is_limited=False))
+        diary = automatic.Diary.of(us.Evaluator(target))
+        diary.evaluator.counts.n_values = 38
+        message = str(automatic._too_few(plan, diary, 4, is_limited=False))
+        assert "not found in 38 evaluations" in message  # those there were, not those there might have been
         assert all(word in message for word in said) and not any(word in message for word in unsaid)
 
     def test_of_linear_algebra_that_gives_up(self, monkeypatch):

@@ -70,11 +70,10 @@ def prepare(
         progress.reach(evaluator.counts.n_exact, evaluator.counts.n_exact, accepted, note)
 
     is_limited = limit is not None or plan.is_capped
-    too_few = _too_few(plan, evaluator.target, streams.n_chains, is_limited)
     try:
         outcome = rehearse(diary, streams, init, plan, method.surrogate, tell)
     except BudgetError as error:
-        raise too_few from error
+        raise _too_few(plan, diary, streams.n_chains, is_limited) from error
     except (ArithmeticError, ValueError) as error:
         if not is_beyond_numbers(error):
             raise
@@ -86,7 +85,7 @@ def prepare(
     left = plan.most - evaluator.counts.n_exact if is_limited else plan.most
     refuse_absurd_width(diary, outcome.kernel, left)
     if not np.isfinite(outcome.sd) and is_limited and not evaluator.target.has_gradient:
-        raise too_few
+        raise _too_few(plan, diary, streams.n_chains, is_limited)
     outcome, outside = pilot(diary, outcome, streams.shared, left)
     trust = _told(judge(outcome), outside)
     if not evaluator.target.has_gradient:
@@ -121,8 +120,9 @@ def plan_for(target: AnyTarget, n_draws: int, tune: int | None, budget: int | No
     return Plan(dim, n_draws, most, budget, is_capped=tune is not None, reserve=reserve, more=more)
 
 
-def _too_few(plan: Plan, target: AnyTarget, n_chains: int, is_limited: bool) -> BudgetError:
+def _too_few(plan: Plan, diary: Diary, n_chains: int, is_limited: bool) -> BudgetError:
     """Return the error of a warm-up that has found nothing to train on: the limit was too low, or it is not that."""
+    target, spent = diary.evaluator.target, diary.evaluator.counts.n_exact
     needed = _needed(target, n_chains)
     if is_limited and plan.most < needed:
         return BudgetError(
@@ -130,7 +130,7 @@ def _too_few(plan: Plan, target: AnyTarget, n_chains: int, is_limited: bool) -> 
             f"about {needed} (tune=), or one and a half times as many in all (max_evaluations=)"
         )
     return BudgetError(
-        f"the posterior of {plan.dim} parameters was not found in {plan.most} evaluations of warm-up; "
+        f"the posterior of {plan.dim} parameters was not found in {spent} evaluations of warm-up; "
         f"{_remedies(target)}"
     )
 

@@ -114,3 +114,18 @@ def test_models_are_not_run_far_outside_the_prior():
     arrival.diary.heard[0].potential[:] = np.inf  # as if mass were out there
     arrival.diary.evaluate(far)
     assert np.abs(arrival.within(np.array([[9.0, -9.0]]))).max() == pytest.approx(4.0 * FURTHER)
+
+
+@pytest.mark.parametrize("sd", [1e-3, 1e-4, 1e-6])
+def test_a_ridge_a_million_times_longer_than_it_is_wide_is_walked(sd):
+    """One output of two parameters: in a frame as wide as the prior no walker would ever move."""
+    target = us.ForwardTarget(
+        lambda x: x[:1] + x[1:], us.GaussianLikelihood([1.0], sd=sd), us.NormalPrior(0.0, 1.0, dim=2)
+    )
+    run = us.sample(target, draws=250, chains=4, random_seed=1, progressbar=False)
+    assert not run.summary().warnings
+    along = (run.draws[..., 0] - run.draws[..., 1]).ravel()  # N(0, 2) given the sum
+    across = (run.draws.sum(axis=-1).ravel() - 1.0) / sd
+    # 5 standard errors of a thousand draws, which are worth no fewer independent ones here: 6e-7 for each.
+    assert abs(along.mean()) < 5.0 * np.sqrt(2.0 / 1000) and abs(across.mean()) < 5.0 / np.sqrt(1000)
+    assert abs(along.var() / 2.0 - 1.0) < 0.25 and abs(across.var() - 1.0) < 0.25

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 import numpy as np
 from numpy.typing import ArrayLike
 
-#: A union up to NumPy 2.4, whose members others take in; a name of its own since.
+#: A union with older NumPy or Python, whose members other unions take in; a name of its own with newer ones.
 _ARRAY_LIKE = set(get_args(ArrayLike)) or {ArrayLike}
 #: What every Protocol class has of its own.
 _OF_PROTOCOLS = frozenset({"__init__", "__subclasshook__", "__init_subclass__", "__class_getitem__"})

@@ -105,6 +105,19 @@ class Explorer:
         self.candidates.train(self.frame)
         self.step_size = None
 
+    def narrow_frame(self) -> None:
+        """Make the frame as narrow as the surrogate is where the lowest walker stands: in one too wide nobody moves."""
+        lowest = self.walkers.position[self.walkers.potential.argmin()]
+        with np.errstate(all="ignore"):
+            hessian = self.candidates.surrogate.hessian(lowest[None])[0]
+        precision = self.frame.factor.T @ (0.5 * (hessian + hessian.T)) @ self.frame.factor
+        if not np.isfinite(precision).all():
+            return
+        values, axes = np.linalg.eigh(precision)
+        factor = self.frame.factor @ axes / np.sqrt(np.maximum(values, 1.0))  # wider it does not get
+        triangle = np.linalg.qr(factor.T)[1].T
+        self.frame, self.step_size = Whitening(lowest, triangle * np.sign(np.diag(triangle))), None
+
     def _judge(self, ends: np.ndarray) -> None:
         """Pay for where the walkers have come to, and decide who stays there."""
         walkers = self.walkers

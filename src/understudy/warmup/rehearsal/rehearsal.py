@@ -32,7 +32,8 @@ MOST_AUDITS = 3
 #: Rounds to learn a basin in that had been abandoned.
 N_RECALLED = 6
 N_SCOUTS = 4
-MOST_IDLE = 12
+#: Rounds without a move after which the frame is made narrower, and after which nothing more is hoped for.
+FEW_IDLE, MOST_IDLE = 3, 12
 #: How much more must be known than at the last training to train again before a look beyond.
 NEWS = 1.05
 #: What is told while it goes on: phase, sd(D), acceptance.
@@ -149,6 +150,8 @@ def _explore(explorer: Explorer, plan: Plan, history: list[tuple[int, float]], t
         if len(places):
             diary.try_out(places, "scout", candidates.foretell(places))
         idle = idle + 1 if len(diary) == known else 0  # on a surrogate that lets nobody move
+        if idle == FEW_IDLE:
+            explorer.narrow_frame()
         history.append((len(diary), candidates.sd))
         tell("explore", candidates.sd, explorer.accepted[-1])
         playing = candidates.playing
