@@ -333,11 +333,13 @@ def test_a_target_without_gradient_is_refused():
 
 
 class TestTrouble:
+    @pytest.mark.slow
     def test_heavy_tails_are_reached_by_default(self):
         """A full Hessian would confine chains to where the potential is convex, |x| < 2; see the next test."""
         found = us.sample(STUDENT, 400, tune=200, chains=4, random_seed=3, method=_riemannian("softabs"))
         assert np.abs(found.draws).max() > 2.5
 
+    @pytest.mark.slow
     def test_where_a_full_hessian_confines_chains_the_warning_says_so(self):
         found = us.sample(STUDENT, 300, tune=200, chains=4, random_seed=3, method=_riemannian("full"))
         assert np.abs(found.draws).max() < 2.1
