@@ -396,9 +396,16 @@ class TestPlain:
         again = OutputSurrogate.of(target).fit(training, rng, network)
         np.testing.assert_array_equal(again.solution, plain.solution)
 
-    def test_of_other_evaluations_it_is_refused(self, rng):
+    def test_of_other_evaluations_or_coordinates_it_is_refused(self, rng):
         target = gaussian_target()
         training = train(target, rng, 60)
         plain = OutputSurrogate.of(target).fit(training.rows(slice(0, 50)), rng)
-        with pytest.raises(InputError, match="same evaluations"):
-            OutputSurrogate.of(target, 20).fit(training, rng, plain)
+        frame = plain.whitening
+        elsewhere = replace(OutputSurrogate.of(target), whitening=replace(frame, mean=frame.mean + 0.1))
+        for recipe, given in ((OutputSurrogate.of(target, 20), training), (elsewhere, plain.training)):
+            with pytest.raises(InputError, match="same evaluations in the same coordinates"):
+                recipe.fit(given, rng, plain)
+        here = replace(elsewhere, whitening=frame)
+        assert here.fit(plain.training, rng, plain).space is plain.space, (
+            "or it was refused for another reason"
+        )

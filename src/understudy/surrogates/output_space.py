@@ -7,8 +7,8 @@ kept as leave out less than :math:`10^{-4}` of variance in all: an error of abou
 
 **Derivatives of likelihoods.** A likelihood offers its value and gradient. Whether its gradient is affine, as a
 Gaussian's is, is found out once from the training outputs; the potential is then a quadratic form of the components and
-all its derivatives are exact. Of any other likelihood, and of the prior, second and third derivatives along given
-directions are central differences of the gradient, with steps of 1e-3 (1e-2 for the third) in units in which the
+all its derivatives are exact; so with the prior. Of any other likelihood or prior, second and third derivatives along
+given directions are central differences of the gradient, with steps of 1e-3 (1e-2 for the third) in units in which the
 function changes on a scale of about 1: accurate to about 1e-6 (1e-4) of their own size.
 """
 

@@ -148,7 +148,7 @@ class OutputSurrogate:
         white = whitening.to_white(kept.position)
         if plain is None:
             plain = self._prepare(kept, whitening, rng)
-        elif not (_same(plain.training, kept) and np.array_equal(plain.whitening.factor, whitening.factor)):
+        elif not _is_of(plain, kept, whitening):
             raise InputError(
                 "plain must have been trained on the same evaluations in the same coordinates; leave it out"
             )
@@ -337,5 +337,12 @@ class FittedOutputs:
         return self.features.rows(white), self.space.encode(training.outputs)
 
 
-def _same(one: TrainingSet, other: TrainingSet) -> bool:
-    return np.array_equal(one.position, other.position) and np.array_equal(one.potential, other.potential)
+def _is_of(plain: FittedOutputs, training: TrainingSet, whitening: Whitening) -> bool:
+    """Whether a surrogate was trained on these evaluations, in these coordinates."""
+    pairs = (
+        (plain.training.position, training.position),
+        (plain.training.potential, training.potential),
+        (plain.whitening.mean, whitening.mean),
+        (plain.whitening.factor, whitening.factor),
+    )
+    return all(np.array_equal(one, other) for one, other in pairs)

@@ -1,6 +1,6 @@
 """The cheap parts of an emulator of outputs: functions, which no file holds, made again from the target.
 
-A `FittedOutputs` asks the prior, and a likelihood that is not Gaussian, through functions that close over the target's
+A `FittedOutputs` asks a prior and a likelihood that are not Gaussian through functions that close over the target's
 own parts. An archive keeps what they close over. That the functions made again are the same is checked when they are
 stored: both must give the same answers, to the last bit, at positions trained on.
 """
