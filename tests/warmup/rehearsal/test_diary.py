@@ -5,15 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy import Evaluator, Target
-from understudy.warmup.rehearsal.diary import MIN_TRIALS, Diary, Trial, of_same_worth, spread
+from understudy import Evaluator, ForwardTarget, GaussianLikelihood, NormalPrior, Target
+from understudy.warmup.rehearsal.diary import MIN_TRIALS, Diary, Trial, of_same_worth, recent, spread
 from understudy.warmup.rehearsal.law import efficiency
 
 TARGET = Target(lambda x: -0.5 * (x**2).sum(axis=1), lambda x: -x, dim=2, vectorized=True)
 
 
-def diary_with(discrepancies, kind="walk", n=None):
-    diary = Diary(Evaluator(TARGET), True)
+FORWARD = ForwardTarget(
+    lambda x: x, GaussianLikelihood(np.zeros(2), 1.0), NormalPrior(np.zeros(2), 1.0), vectorized=True
+)
+
+
+def diary_with(discrepancies, kind="walk", n=None, target=TARGET):
+    diary = Diary(Evaluator(target), True)
     for i, part in enumerate(discrepancies):
         part = np.asarray(part, dtype=float)
         diary.trials.append(
@@ -43,6 +48,20 @@ def test_sd_is_of_the_later_trials_and_infinite_while_they_are_few():
     diary = diary_with([rng.normal(0, 3.0, 100), rng.normal(0, 0.1, 100)])
     assert 0.07 < diary.sd("one") < 0.13
     assert diary_with([[0.1, 0.2]]).sd("one") == np.inf and diary.sd("another") == np.inf
+
+
+def test_of_an_emulator_trials_of_when_it_knew_less_do_not_count():
+    rng = np.random.default_rng(0)
+    parts = [rng.normal(0, 0.8, 60), rng.normal(0, 0.1, 30)]
+    assert 0.07 < diary_with(parts, target=FORWARD).sd("one") < 0.13
+    assert diary_with(parts).sd("one") > 0.3  # a surrogate of the potential must earn its trust for longer
+
+
+def test_leaving_out_wider_trials_makes_sd_too_small_by_little():
+    rng = np.random.default_rng(0)
+    found = [(spread(recent(each)), spread(each[-50:])) for each in rng.standard_t(5, (2000, 100))]
+    shorter, half = np.mean(found, axis=0)
+    assert 0.97 * half < shorter <= half  # the mean errs by 0.003
 
 
 def test_one_proposal_that_went_astray_does_not_hide_the_rest():

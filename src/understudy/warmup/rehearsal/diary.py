@@ -134,16 +134,23 @@ class Diary:
         return found[~np.isnan(found)]
 
     def sd(self, candidate: str) -> float:
-        """Return sd(D) of a candidate over the later half of its trials; infinite while there are too few."""
-        return spread(self._later(candidate))
+        """Return sd(D) of a candidate over its recent trials; infinite while there are too few."""
+        return spread(self._recent(candidate))
 
     def outside(self, candidate: str) -> float:
         """Return the share of the same trials that were outside the support, where the log-density is -inf."""
-        found = self._later(candidate)
+        found = self._recent(candidate)
         return float(np.isposinf(found).mean()) if len(found) else 0.0
 
-    def _later(self, candidate: str) -> np.ndarray:
+    def _recent(self, candidate: str) -> np.ndarray:
+        """Return the later half of its discrepancies, of emulators those that tell of it as it is now.
+
+        An emulator of outputs errs less and less everywhere. One of the potential may err where walkers rarely are, as
+        in the neck of a funnel, and a few good trials in a row are no reason to trust it.
+        """
         found = self.discrepancies(candidate)
+        if hasattr(self.evaluator.target, "likelihood"):
+            return recent(found)
         return found[-max(MIN_TRIALS, len(found) // 2) :]
 
     def gain(self, candidate: str, other: str) -> float:
@@ -208,8 +215,33 @@ class Diary:
 
 
 MIN_TRIALS = 12
+CLEARLY_WIDER = 3.0
 #: Inverse variance of the usual rate among posteriors.
 DOUBT = 4.0
+
+
+def recent(discrepancy: np.ndarray) -> np.ndarray:
+    """Return the last discrepancies, as many as tell of the candidate as it is now: the later half at most.
+
+    Beginning with the last few, as many again are added while they are not clearly wider: those are of a candidate
+    that knew less. The logarithm of the ratio of two sds, of m each, errs by m^-1/2, and `CLEARLY_WIDER` times that is
+    clear.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> early, late = rng.normal(0.0, 3.0, 100), rng.normal(0.0, 0.3, 40)
+    >>> len(recent(np.concatenate([early, late]))), len(recent(late))
+    (24, 20)
+    """
+    most = max(MIN_TRIALS, len(discrepancy) // 2)
+    n = MIN_TRIALS
+    while n < most:
+        ratio = spread(discrepancy[-2 * n : -n]) / max(spread(discrepancy[-n:]), 1e-300)
+        if ratio > np.exp(CLEARLY_WIDER / np.sqrt(n)):
+            break
+        n *= 2
+    return discrepancy[-min(n, most) :]
 
 
 def spread(discrepancy: np.ndarray) -> float:

@@ -168,7 +168,9 @@ def _is_walled(explorer: Explorer, tell: Tell) -> bool:
     walled = look_beyond(explorer)
     if walled:
         explorer.learn()
-    else:  # what has stood the test is what draws: another training might build other walls
+    elif not hasattr(diary.evaluator.target, "likelihood"):
+        # What has stood the test is what draws: another training might build other walls. Outputs build none: what
+        # was seen beyond the frontier can but make them truer there.
         candidates.n_known = len(diary)
     return walled
 
