@@ -3,7 +3,7 @@
 Nothing here samples. A `Run` holds arrays; everything else is computed from them when asked for.
 """
 
-from understudy.results.diagnostics import warnings_for
+from understudy.results.diagnostics import unseen_elsewhere, warnings_for
 from understudy.results.lazy import LazyRecord
 from understudy.results.run import Cost, Record, Run
 from understudy.results.summary import Summary
@@ -18,5 +18,6 @@ __all__ = [
     "Summary",
     "SurrogateReport",
     "TargetReport",
+    "unseen_elsewhere",
     "warnings_for",
 ]

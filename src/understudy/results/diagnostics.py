@@ -34,9 +34,7 @@ def warnings_for(run: Run, found: Statistics | None = None) -> list[str]:
     found : Statistics, optional
         Of its draws, if they have been computed already.
     """
-    n, stats = run.draws.shape[1], run.posterior.stats
-    # Where exact evaluations were limited, asking for more draws would bring none.
-    more = "draws=" if run.settings.get("max_evaluations") is None else "max_evaluations="
+    n, stats, more = run.draws.shape[1], run.posterior.stats, _more(run)
     about_surrogate = surrogate_warnings(run, more)
     warnings = [] if run.complete else [interrupted(n)]
     if n:
@@ -59,6 +57,18 @@ def warnings_for(run: Run, found: Statistics | None = None) -> list[str]:
     if not run.exact:
         warnings.append(adaptive(run.n_adaptive, n))
     return warnings
+
+
+def unseen_elsewhere(run: Run) -> list[str]:
+    """List the warnings that the draws themselves, in other hands, would not give away: those about the surrogate."""
+    if run.surrogate is not None and run.surrogate.exact_share == 1.0:  # said when it was decided
+        return []
+    return surrogate_warnings(run, _more(run))
+
+
+def _more(run: Run) -> str:
+    """Return what to raise for more draws: where exact evaluations were limited, asking for draws brings none."""
+    return "draws=" if run.settings.get("max_evaluations") is None else "max_evaluations="
 
 
 def convergence(run: Run, found: Statistics, more: str) -> list[str]:

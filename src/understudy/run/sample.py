@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Literal
 from numpy.typing import ArrayLike
 
 from understudy.errors import InputError
-from understudy.results import Run
+from understudy.results import Run, unseen_elsewhere
 from understudy.run.book import Book
 from understudy.run.job import Job
 from understudy.run.lessons import read_lessons
@@ -21,6 +22,9 @@ from understudy.run.signals import stopping_cleanly
 from understudy.targets import AnyTarget, Evaluation, Evaluator
 from understudy.targets.engines import BlasThreads, engine_for
 from understudy.warmup import Auto
+
+#: Tells what `Run.summary` would, of what nobody would notice who goes on with the draws alone.
+_LOG = logging.getLogger("understudy.draws")
 
 
 def sample(
@@ -188,4 +192,6 @@ def _run(job: Job, progressbar: bool | None) -> Run:
     if failure is not None:
         failure.run = run  # type: ignore[attr-defined]
         raise failure
+    for warning in unseen_elsewhere(run):
+        _LOG.warning("%s", warning)
     return run

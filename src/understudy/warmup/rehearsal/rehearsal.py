@@ -15,6 +15,8 @@ from numpy.typing import ArrayLike
 from understudy.errors import BudgetError
 from understudy.kernels import HMC, State, Streams, SurrogateTransition
 from understudy.surrogates import Surrogate, TrainingSet
+from understudy.surrogates.outputs import Forward
+from understudy.warmup.gradient_check import check_density
 from understudy.warmup.rehearsal.audit import audit, exact_kernel
 from understudy.warmup.rehearsal.basins import call_back, spread_out, with_more_starts
 from understudy.warmup.rehearsal.candidates import Candidates
@@ -92,6 +94,7 @@ def rehearse(
     tell("find", np.inf, np.nan)
     first = find_start(evaluator, streams, init, diary.gradient)
     if by_outputs:
+        _check_densities(target, diary)  # type: ignore[arg-type]
         start = find_by_outputs(diary, candidates, first)
     else:
         if init is None and plan.budget is None and not plan.is_capped:
@@ -124,6 +127,15 @@ def rehearse(
     call_back(explorer, *home)
     evaluator.observer = None
     return replace(_outcome(explorer, streams, history), walled=walled)
+
+
+def _check_densities(target: Forward, diary: Diary) -> None:
+    """Raise if likelihood or prior has a gradient that is not its own: trajectories on an emulator would be lost."""
+    seen = [each.outputs for each in diary.everything if each.outputs is not None]
+    if seen:
+        check_density("likelihood", target.likelihood, np.concatenate(seen))
+    position = np.concatenate([each.position for each in diary.everything])
+    check_density("prior", target.prior, target.transform.to_parameters(position))
 
 
 def _explorer(diary: Diary, candidates: Candidates, start: Start, rng: np.random.Generator) -> Explorer:
