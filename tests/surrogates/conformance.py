@@ -138,6 +138,12 @@ class SurrogateConformance:
         potential, gradient = fitted.potential_and_gradient(np.empty((0, 3)))
         assert potential.shape == (0,) and gradient.shape == (0, 3)
 
+    @pytest.mark.parametrize("shape", [(3,), (2, 4), (2, 2), (1, 2, 3)])
+    def test_positions_of_another_shape_are_refused(self, fitted, shape):
+        for ask in (fitted.potential, fitted.potential_and_gradient, fitted.hessian):
+            with pytest.raises(InputError, match=r"must have shape \(n, 3\), one row each, got"):
+                ask(np.zeros(shape))
+
     def test_the_seed_decides(self, recipe, training, points):
         one, two = (recipe.fit(training, np.random.default_rng(9)) for _ in range(2))
         np.testing.assert_array_equal(one.potential(points), two.potential(points))

@@ -93,7 +93,7 @@ def _network(
     """Return potential and gradient of additive nodes alone, through their directions in the caller's coordinates."""
     offset, mean = expansion.offset, expansion.whitening.mean
     if frame is not None:
-        biases = biases + directions @ expansion.whitening.to_white(frame.mean)
+        biases = biases + directions @ expansion.whitening.to_white(frame.mean[None])[0]
         directions = directions @ expansion.whitening.inverse @ frame.factor
     else:
         directions = expansion.whitening.gradient_from_white(directions)

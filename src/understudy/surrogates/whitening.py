@@ -85,6 +85,11 @@ class Whitening:
 
     def to_white(self, position: np.ndarray) -> np.ndarray:
         """Map positions ``(n, dim)`` to whitened coordinates."""
+        shape = np.shape(position)
+        if len(shape) != 2 or shape[1] != len(self.mean):
+            raise InputError(
+                f"positions must have shape (n, {len(self.mean)}), one row each, got {shape}; one position x is x[None]"
+            )
         return (position - self.mean) @ self.inverse.T
 
     def from_white(self, white: np.ndarray) -> np.ndarray:
