@@ -312,3 +312,16 @@ class TestDistrust:
             short(Skewed().target, draws=2)
         (said,) = calls[0]
         assert "not earned trust (told so): exact HMC takes over" in said and "Ctrl-C" in said
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_many_chains_have_time_to_find_the_posterior(seed):
+    """Each has its own way to it, and the slowest decides."""
+    t = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0])
+    y = np.array([2.07, 1.62, 1.16, 0.87, 0.68, 0.44, 0.20, 0.10])
+    target = us.ForwardTarget(
+        lambda x: x[0] * np.exp(-x[1] * t),
+        us.GaussianLikelihood(y, sd=0.05),
+        us.UniformPrior([0.1, 0.01], [10.0, 5.0]),
+    )
+    assert us.sample(target, draws=5, chains=32, random_seed=seed).draws.shape == (32, 5, 2)

@@ -355,6 +355,23 @@ def test_fewer_rows_than_features(rng):
     assert (fitted.potential(fresh.position) - fresh.potential).std() < 0.3 * fresh.potential.std()
 
 
+@pytest.mark.parametrize("n", [11, 14, 20])
+def test_a_linear_model_is_learnt_as_one_from_fewer_rows_than_features(rng, n):
+    """Or errors of a hundred-thousandth of the prior could not be met: the potential is that of a slope of 1e5."""
+    slope = rng.standard_normal((2, 6))
+    target = us.ForwardTarget(
+        lambda x: x @ slope.T,
+        us.GaussianLikelihood(np.ones(2), sd=1.0),
+        us.NormalPrior(0.0, 1.0, dim=6),
+        vectorized=True,
+    )
+    position = rng.standard_normal((n, 6))
+    raw = target.evaluate(position, gradient=False)
+    fitted = OutputSurrogate.of(target).fit(TrainingSet(position, -raw.log_density, outputs=raw.outputs), rng)
+    elsewhere = rng.standard_normal((50, 6))
+    np.testing.assert_allclose(fitted.outputs(elsewhere), elsewhere @ slope.T, atol=1e-9)
+
+
 def test_evaluations_far_up_are_used_while_there_are_few(rng):
     """A thousand precise outputs: hardly two evaluations are near each other in potential, and all are of use."""
     target = gaussian_target(n_outputs=1000)

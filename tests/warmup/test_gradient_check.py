@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import understudy as us
-from understudy.errors import GradientError
+from understudy.errors import GradientError, OutputError
 from understudy.problems import banana, gaussian, gumbel
 from understudy.warmup.gradient_check import check_density
 
@@ -107,17 +107,91 @@ def test_a_wrong_gradient_of_a_likelihood_or_prior_of_ones_own_is_named(part, wr
     assert caught.value.run.cost.n_exact <= 4
 
 
-def test_a_kinked_or_stiff_density_is_no_mistake():
-    class Laplace:
+class StudentT:
+    """With four degrees of freedom; scales may be far smaller than what is measured."""
+
+    def __init__(self, centre, scale):
+        self.centre, self.scale = centre, scale
+
+    def log_density(self, x):
+        return -2.5 * np.log1p(((x - self.centre) / self.scale) ** 2 / 4).sum(axis=1)
+
+    def gradient(self, x):
+        z = (x - self.centre) / self.scale
+        return -1.25 * z / (1 + z**2 / 4) / self.scale
+
+
+class Laplace:
+    def log_density(self, x):
+        return -np.abs(x).sum(axis=1) / 1e-3
+
+    def gradient(self, x):
+        return np.where(x >= 0, -1.0, 1.0) / 1e-3
+
+
+class Stairs:
+    """Constant between whole numbers."""
+
+    def log_density(self, x):
+        return np.sin(np.floor(x)).sum(axis=1)
+
+    def gradient(self, x):
+        return np.zeros_like(x)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("scale", [1e-12, 1e-8, 1e-5, 1e-3, 1.0, 1e6])
+def test_a_kinked_or_stiff_density_is_no_mistake(scale, seed):
+    rng = np.random.default_rng(seed)
+    white = rng.standard_normal((4, 5))
+    for centre in (0.0, 1e6):
+        for off in (0.0, 0.01, 1.0, 5.0):
+            check_density("prior", StudentT(centre, scale), centre + off * scale * white)
+    check_density("prior", Laplace(), scale * white * (white > 0))  # many begin at the kink
+    check_density("prior", Stairs(), np.round(white) + 10.0)
+    for sd in (1e-6, 1.0, 1e3):
+        check_density("likelihood", us.GaussianLikelihood(np.full(5, scale), sd=sd), white)
+        check_density(
+            "likelihood", us.GaussianLikelihood(white[0], sd=sd), white[:1]
+        )  # nothing changes there
+    check_density("prior", us.UniformPrior(np.zeros(5), np.ones(5)), white)  # outside most of them
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("dim", [2, 4, 10, 15])
+def test_one_wrong_component_of_several_is_named(dim, seed):
+    """By one chain or another, whatever the seed: a fortune in gradients would be spent on it."""
+    wrong = us.Target(lambda x: -0.5 * x @ x, lambda x: -x * (np.arange(dim) > 0), dim=dim)
+    with pytest.raises(GradientError):
+        us.sample(wrong, draws=1, random_seed=seed)
+
+
+BAD_GRADIENTS = {
+    "one row": (lambda x: -x[0], OutputError, r"likelihood.gradient must return shape \(2, 3\)"),
+    "an error": (lambda x: 1 // 0, OutputError, "likelihood.gradient raised ZeroDivisionError"),
+    "nothing": (lambda x: None, OutputError, "likelihood.gradient must return real numbers"),
+    "NaN": (
+        lambda x: np.nan * x,
+        GradientError,
+        "the gradient of the likelihood is NaN where its log-density is",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_GRADIENTS)
+def test_a_likelihoods_gradient_of_another_form_is_named(name):
+    gradient, error, said = BAD_GRADIENTS[name]
+    target = us.ForwardTarget(lambda x: x - 1.0, Normal(gradient), Normal(dim=3))
+    with pytest.raises(error, match=said) as caught:
+        us.sample(target, draws=5, chains=2, random_seed=1)
+    assert caught.value.run.cost.n_exact <= 4
+
+
+def test_a_density_that_will_not_be_asked_near_by_is_left_in_peace():
+    class Proud(Normal):
         def log_density(self, x):
-            return -np.abs(x).sum(axis=1) / 1e-3
+            if not (x == np.round(x)).all():
+                raise ValueError("whole numbers only")
+            return super().log_density(x)
 
-        def gradient(self, x):
-            return -np.sign(x) / 1e-3
-
-    points = np.random.default_rng(0).standard_normal((3, 50))
-    points[0, 0] = 0.0
-    check_density("prior", Laplace(), points)
-    check_density("likelihood", us.GaussianLikelihood(np.full(50, 1e3), sd=1e-6), points)
-    check_density("likelihood", us.GaussianLikelihood(points[0], sd=1.0), points[:1])  # nothing changes there
-    check_density("prior", us.UniformPrior(np.zeros(50), np.ones(50)), points)  # outside all of them
+    check_density("likelihood", Proud(lambda x: x), np.array([[1.0, 2.0]]))

@@ -31,7 +31,7 @@ TIMES_LONGER = 3.0
 #: Surprises that stand for a smaller share of the posterior are what tails are like.
 SMALL_MASS = 0.01
 #: sd(D) of the draws that is no trouble, and how many times that of warm-up it may be.
-SMALL_SD, TIMES_WIDER = 0.05, 6.0
+SMALL_SD, TIMES_WIDER = 0.2, 6.0
 #: sd(D) of the draws at which hardly any is accepted, and how many times that of warm-up it may be.
 LARGE_SD, TIMES_LARGER = 1.0, 2.0
 

@@ -34,6 +34,8 @@ _LOG = logging.getLogger("understudy")
 
 #: Share of exact steps where trust is lost but nothing more may be spent on tuning HMC.
 MIXED = 0.5
+#: Chains that the length of a warm-up is meant for; it grows with more of them.
+USUAL_CHAINS = 4
 #: A warm-up that is not so many times longer than a look beyond the frontier goes without.
 LOOK_FROM = 10
 #: Where there are only values, warm-up may take as many as this share of the draws while there is more to learn.
@@ -100,13 +102,17 @@ def prepare(
     return Prepared(kernel, outcome.state, _report(outcome, trust, kernel), outcome.training)
 
 
-def plan_for(target: AnyTarget, n_draws: int, tune: int | None, budget: int | None) -> Plan:
+def plan_for(
+    target: AnyTarget, n_draws: int, tune: int | None, budget: int | None, n_chains: int = USUAL_CHAINS
+) -> Plan:
     """Return how much may be learnt: within `tune`, and two thirds of the budget.
 
-    Values alone must determine a quadratic; a gradient, or the outputs of a model, say more.
+    Values alone must determine a quadratic; a gradient, or the outputs of a model, say more. Every chain has its own
+    way to where the posterior is.
     """
     dim = target.dim
     most = 150 + 10 * dim
+    most += 2 * (_needed(target, max(n_chains, USUAL_CHAINS)) - _needed(target, USUAL_CHAINS))
     if not target.has_gradient and not hasattr(target, "likelihood"):
         rows = (dim + 1) * (dim + 2)
         most += max(50 + 2 * rows, min(100 + 14 * rows, int(VALUES_SHARE * n_draws)))

@@ -89,7 +89,8 @@ class Job:
         evaluator, streams, request = self.evaluator, self.streams, self.request
         if isinstance(self.method, Auto):
             budget = request.max_evaluations
-            plan = plan_for(request.target, self._planned * streams.n_chains, request.tune, budget)
+            n_draws = self._planned * streams.n_chains
+            plan = plan_for(request.target, n_draws, request.tune, budget, streams.n_chains)
             self._diary = Diary.of(evaluator, self.known)
             init = request.init
             if init is None and self.known:

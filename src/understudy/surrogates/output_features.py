@@ -3,14 +3,16 @@ r"""The shared features of an `OutputSurrogate`: in which coordinates, and how m
 A quadratic fit is looked at for the directions in which its outputs bend, the eigenvectors of :math:`\sum_k B_k^2` with
 eigenvalues :math:`\mu_i^2`. In those coordinates the squared weights are penalised by
 
-- 1/100 for linear features, and nothing for the constant,
+- 1/100 for linear features, or nothing once there are evaluations enough, and nothing for the constant,
 - :math:`1/(r_i r_j)` for :math:`z_i z_j`, with :math:`r_i = \mu_i/\mu_{\max} + 10^{-3}`,
 - :math:`30/(r_i r_j r_k)` for :math:`z_i z_j z_k`: what hardly bends is not expected to bend again,
 - the number of hidden nodes for each of them,
 
 all times one strength. With the factor 30 cubic features say little while there are few evaluations, and take what
 quadratic ones leave once there are many: a quadratic alone stops learning when it has seen a few times as many
-evaluations as it has features. There are at most 2000 cubic features, of the directions that bend most.
+evaluations as it has features. A model that is linear must be learnt as one, from little more evaluations than it has
+parameters, or small errors of measurement would never be met: therefore linear features are free. There are at most
+2000 cubic features, of the directions that bend most.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ from understudy.surrogates.ridge import solve_ridge
 from understudy.surrogates.trend import TrendBasis
 
 _LINEAR_PENALTY = 0.01
+#: How many times as many evaluations as a linear model has coefficients determine its own, and how much smaller the
+#: smallest singular value of their positions may be than the largest.
+_ENOUGH, _FLATTEST = 1.5, 1e-7
 _CUBIC_PENALTY = 30.0
 _MAX_CUBIC = 2000
 _ROUNDS = 3
@@ -46,18 +51,22 @@ class OutputFeatures:
         Of the last of the new coordinates.
     nodes : SoftplusBasis or None
         Of coordinates before rotation.
+    linear_penalty : float
+        Of linear features.
     """
 
     rotation: np.ndarray
     relevance: np.ndarray
     cubic: CubicBasis = field(default_factory=lambda: CubicBasis(0))
     nodes: SoftplusBasis | None = None
+    linear_penalty: float = _LINEAR_PENALTY
 
     @classmethod
     def learn(cls, white: np.ndarray, components: np.ndarray) -> OutputFeatures:
         """Find directions from quadratic fits."""
         dim = white.shape[1]
-        found = cls(np.eye(dim), np.ones(dim))
+        penalty = 0.0 if determine_lines(white) else _LINEAR_PENALTY
+        found = cls(np.eye(dim), np.ones(dim), linear_penalty=penalty)
         for _ in range(_ROUNDS):
             weights = solve_ridge(found.rows(white), components, penalty=found.penalty).weights
             matrices = found.emulator(weights).matrices
@@ -65,7 +74,7 @@ class OutputFeatures:
             if not values[-1] > 0:
                 break
             relevance = np.sqrt(np.maximum(values, 0.0) / values[-1]) + _LEAST_RELEVANCE
-            found = cls(vectors, relevance)
+            found = replace(found, rotation=vectors, relevance=relevance)
         return replace(found, cubic=CubicBasis.largest(dim, _MAX_CUBIC))
 
     def with_nodes(
@@ -96,7 +105,7 @@ class OutputFeatures:
         quadratic = 1.0 / (self.relevance[i] * self.relevance[j])
         cubic = _CUBIC_PENALTY / self.cubic.products(self.relevance[dim - self.cubic.dim :])
         n_hidden = 0 if self.nodes is None else self.nodes.size
-        parts = [np.full(dim, _LINEAR_PENALTY), quadratic, cubic, np.full(n_hidden, n_hidden), [0.0]]
+        parts = [np.full(dim, self.linear_penalty), quadratic, cubic, np.full(n_hidden, n_hidden), [0.0]]
         return np.concatenate(parts)
 
     def rows(self, white: np.ndarray) -> np.ndarray:
@@ -127,3 +136,12 @@ class OutputFeatures:
         return Emulator(
             weights[-1], trend, cubic, self.nodes, None if self.nodes is None else weights[after:-1]
         )
+
+
+def determine_lines(white: np.ndarray) -> bool:
+    """Whether values at positions ``(n, dim)`` would determine a linear function well."""
+    n, dim = white.shape
+    if n < _ENOUGH * (dim + 1):
+        return False
+    sizes = np.linalg.svd(np.column_stack([np.ones(n), white]), compute_uv=False)
+    return bool(sizes[-1] > _FLATTEST * sizes[0])

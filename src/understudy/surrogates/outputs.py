@@ -33,7 +33,7 @@ from understudy.errors import InputError
 from understudy.surrogates.condense import condense
 from understudy.surrogates.emulator import Emulator
 from understudy.surrogates.online import RowUpdater
-from understudy.surrogates.output_features import OutputFeatures
+from understudy.surrogates.output_features import OutputFeatures, determine_lines
 from understudy.surrogates.output_gradients import Pulls
 from understudy.surrogates.output_prior import Bounded, PriorPotential, in_white, prior_potential
 from understudy.surrogates.output_space import (
@@ -137,7 +137,7 @@ class OutputSurrogate:
             the nodes is taken from it.
         """
         training.require_variety()
-        kept = training.select(at_least=2 * (training.dim + 1))
+        kept = self._select(training)
         if kept.outputs is None:
             raise InputError(
                 "an OutputSurrogate learns from outputs and the training set has none; "
@@ -156,6 +156,21 @@ class OutputSurrogate:
         unsolved = replace(plain, features=features, ridge=self.ridge, solution=None, updater=None)
         solution, ridge = unsolved.solve()
         return replace(unsolved, solution=solution, ridge=ridge)
+
+    def _select(self, training: TrainingSet) -> TrainingSet:
+        """Leave out what is far up, but for as many of the lowest as tell how outputs change in every direction.
+
+        Those on a ridge thinner than rounding say nothing of what is across it.
+        """
+        n = 2 * (training.dim + 1)
+        kept = training.select(at_least=n)
+        while self.whitening is not None and len(kept) < len(training):
+            require_same_dim(kept, self.whitening)
+            if determine_lines(self.whitening.to_white(kept.position)):
+                break
+            n = 2 * max(n, len(kept))
+            kept = training.select(at_least=n)
+        return kept
 
     def _prepare(self, kept: TrainingSet, whitening: Whitening, rng: np.random.Generator) -> FittedOutputs:
         """Return all but hidden nodes and weights."""

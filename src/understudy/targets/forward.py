@@ -30,7 +30,9 @@ class ForwardTarget:
         Takes parameters ``(dim,)`` and returns outputs ``(m,)``; with ``vectorized=True`` takes ``(n, dim)``
         and returns ``(n, m)``.
     likelihood : Density
-        Log-density of the outputs and its gradient, on batches ``(n, m)``; see `GaussianLikelihood`.
+        Log-density of the outputs and its gradient, on batches ``(n, m)``; see `GaussianLikelihood`. It is asked about
+        foretold outputs too, which the model itself may never return: return -inf for what is impossible, and do not
+        raise.
     prior : Density
         Log-density of the parameters and its gradient, on batches ``(n, dim)``; see `NormalPrior` and
         `UniformPrior`. If it has ``sample(rng)``, chains start from it; if it has ``bounds``, they are used.

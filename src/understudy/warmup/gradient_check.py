@@ -6,8 +6,10 @@ smaller and more steps: a fortune in evaluations. One short leapfrog step tells.
 .. math:: \Delta H = U(q') - U(q) - \tfrac12 \left(\nabla U(q) + \nabla U(q')\right) \cdot (q' - q),
 
 the error of the trapezoidal rule: of third order in the step, and so a small part of what the two gradients claim,
-unless the gradient is not that of U. A kink on the way could make it large too, so two more steps, elsewhere and
-shorter, must say the same before the run is stopped.
+unless the gradient is not that of U. A component that is wrong shows in the root of the sum of squares of what each
+coordinate claims, in which it is one of `dim`; where it happens to be small, another chain tells. A kink on the way
+could make the error large too, so two more steps, from where the last ended and shorter, must say the same before the
+run is stopped.
 """
 
 from __future__ import annotations
@@ -17,98 +19,146 @@ from dataclasses import dataclass
 import numpy as np
 
 from understudy.dynamics import EuclideanMetric
-from understudy.errors import GradientError
+from understudy.errors import GradientError, OutputError
 from understudy.kernels import State
 from understudy.targets import Density, Evaluator
+from understudy.targets.returns import checked_rows
 
 #: Lengths of the steps that are tried, as shares of one that is accepted; all but the first only where it failed.
 SHORT = (1.0 / 16.0, 1.0 / 23.0, 1.0 / 64.0)
-LARGEST_SHARE = 0.1
-ROUNDING = 1e-9
-#: Length of differences of cheap densities, relative to the coordinates.
-NEAR = 1e-5
+#: Chains that are looked at.
+MOST_CHAINS = 4
+LARGEST_SHARE = 0.05
+ROUNDING, ROUNDING_OF_SUMS = 1e-9, 1e-12
+#: Length of differences of cheap densities: relative to the coordinates, and the change that is said to be enough.
+NEAR, ENOUGH = 1e-5, 1e-2
+#: How many are taken at a point, and how many are shown at most.
+N_DIAGONALS, N_SHOWN = 3, 4
+#: What they are shortened by where they disagree, and how far away others are taken, relative to the coordinates.
+SHORTER, ELSEWHERE = (1.0, 1e-3, 1e-6), 1e-2
 
 
-@dataclass(frozen=True)
-class Claim:
-    """What one short step changed the log-density by, what the gradient says, and whether they agree."""
-
-    change: float
-    said: float
-    agrees: bool
-
-
-def check_gradient(evaluator: Evaluator, state: State, metric: EuclideanMetric, step_size: float) -> None:
-    """Raise if short steps of the first chain say that the gradient is wrong; costs one gradient if it is right.
+def check_gradient(
+    evaluator: Evaluator, state: State, metric: EuclideanMetric, step_size: float | np.ndarray
+) -> None:
+    """Raise if short steps of one of the first chains say that the gradient is wrong.
 
     A step goes down the gradient and, as far again, along or against every coordinate at random, so that a wrong
-    component shows even if the gradient has none there.
+    component shows even if the gradient has none there. It costs one gradient a chain if all is well.
     """
-    rng, failed = np.random.default_rng(0), []
+    assert state.gradient is not None
+    rows = np.sort(np.unique(state.position, axis=0, return_index=True)[1])[:MOST_CHAINS]
+    rng, sizes = np.random.default_rng(0), np.broadcast_to(step_size, len(state.position))[rows]
+    position, potential, gradient = state.position[rows], state.potential[rows], state.gradient[rows]
+    changes, said = np.empty((0, len(rows))), np.empty((0, len(rows)))
     for share in SHORT:
-        claim = _try(evaluator, state, metric, share * step_size, rng)
-        if claim is None:  # beyond the support there is nothing to compare
-            continue
-        if claim.agrees:
+        move = share * sizes[:, None] * _velocity(metric, gradient, rng)
+        after = evaluator.value_and_gradient(position + move)
+        assert after.gradient is not None
+        with np.errstate(invalid="ignore", over="ignore"):
+            rise, claims = after.potential - potential, 0.5 * (gradient + after.gradient) * move
+            least = LARGEST_SHARE * np.linalg.norm((np.abs(gradient) + np.abs(after.gradient)) * move, axis=1)
+            off = np.abs(rise - claims.sum(axis=1))
+            # Beyond the support there is nothing to compare.
+            wrong = np.isfinite(rise) & (off > least + ROUNDING * np.maximum(1.0, np.abs(potential)))
+        if not wrong.any():
             return
-        failed.append(claim)
-    if len(failed) < len(SHORT):
-        return
+        changes, said = (
+            np.vstack([old, new])[:, wrong] for old, new in ((changes, -rise), (said, -claims.sum(axis=1)))
+        )
+        position, potential, gradient = after.position[wrong], after.potential[wrong], after.gradient[wrong]
+        sizes = sizes[wrong]
     raise GradientError(
-        f"the gradient does not match the log-density: over {len(failed)} short steps from a start the log-density "
-        f"changes by {_numbers([each.change for each in failed])}, and the gradient says "
-        f"{_numbers([each.said for each in failed])}; compare it with finite differences (it is that of the "
-        "log-density, not of its negative), or leave it out. A gradient that is meant to be rough goes with "
-        "method=HMC(step_size=..., n_steps=...)"
+        f"the gradient does not match the log-density: over {len(SHORT)} short steps from a start the log-density "
+        f"changes by {_numbers(changes[:, 0])}, and the gradient says {_numbers(said[:, 0])}; compare it with finite "
+        "differences (it is that of the log-density, not of its negative), or leave it out. A gradient that is meant "
+        "to be rough goes with method=HMC(step_size=..., n_steps=...)"
     )
+
+
+def _velocity(metric: EuclideanMetric, gradient: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Return velocities ``(n, dim)``: along or against every coordinate, and as much down the gradient."""
+    momentum = metric.momentum(rng.choice([-1.0, 1.0], gradient.shape))
+    slope = np.sqrt(np.einsum("ij,ij->i", gradient, metric.velocity(gradient)))[:, None]
+    down = np.where(slope > 0, gradient * (np.sqrt(gradient.shape[1]) / np.where(slope > 0, slope, 1.0)), 0.0)
+    return metric.velocity(momentum - down)
 
 
 def check_density(name: str, density: Density, points: np.ndarray) -> None:
     """Raise if the gradient of a likelihood or prior is not that of its log-density; costs no exact evaluation.
 
-    Central differences are taken along a random diagonal at each of `points` ``(n, m)``. A kink may lie between, so
-    all of them must say the same.
+    Central differences are taken along a random diagonal at `points` ``(n, m)``, short enough that the density should
+    change little; of shorter ones those that rounding leaves anything of are believed. Since there may be a kink, the
+    same must be seen near by, and at most points. A density that does not want to be asked near by is left in peace.
     """
-    points = points[np.isfinite(points).all(axis=1)]
     rng = np.random.default_rng(0)
-    move = NEAR * (1.0 + np.abs(points)) * rng.choice([-1.0, 1.0], points.shape)
-    with np.errstate(all="ignore"):
-        rise = density.log_density(points + move) - density.log_density(points - move)
-        claims = 2.0 * density.gradient(points) * move
-        size = 1.0 + np.abs(density.log_density(points))
-    known = np.isfinite(rise) & np.isfinite(claims).all(axis=1)
-    rise, said, size = rise[known], claims[known].sum(axis=1), size[known]
-    # Of wrong components of many, what shows along a diagonal is about the root of the sum of their squares.
-    tolerance = LARGEST_SHARE * np.sqrt((claims[known] ** 2).sum(axis=1)) + ROUNDING * size
-    if not len(rise) or (np.abs(rise - said) <= tolerance).any():
+    points = points[np.isfinite(points).all(axis=1)]
+    value = density.log_density(points)
+    points, value = points[np.isfinite(value)], value[np.isfinite(value)]
+    if not len(points):
         return
+    try:
+        answer = density.gradient(points)
+    except Exception as error:
+        raise OutputError(
+            f"{name}.gradient raised {type(error).__name__}: {error}; it must return one row for each of {len(points)}"
+        ) from error
+    gradient = checked_rows(answer, len(points), points.shape[1], True, f"{name}.gradient")
+    unknown = np.isnan(gradient).any(axis=1)
+    if unknown.any():
+        raise GradientError(
+            f"the gradient of the {name} is NaN where its log-density is {value[unknown][0]:.3g}; compare it with "
+            "finite differences"
+        )
+    # One diagonal may be one along which next to nothing changes.
+    points = np.repeat(points, N_DIAGONALS, axis=0)
+    near = points + ELSEWHERE * (1.0 + np.abs(points)) * rng.normal(size=points.shape)
+    try:
+        here, there = (_Differences.of(density, each, rng) for each in (points, near))
+    except Exception:  # such as the model never returns
+        return
+    wrong = here.wrong & there.wrong
+    if not wrong.reshape(-1, N_DIAGONALS).any(axis=1).mean() > 0.5:
+        return
+    rise, said = here.rise[wrong][:N_SHOWN], here.said[wrong][:N_SHOWN]
     raise GradientError(
-        f"the gradient of the {name} does not match its log-density: over {len(rise)} short steps that changes by "
-        f"{_numbers(rise.tolist())}, and the gradient says {_numbers(said.tolist())}; compare it with finite "
+        f"the gradient of the {name} does not match its log-density: over short steps that changes by "
+        f"{_numbers(rise)}, and the gradient says {_numbers(said)}; compare it with finite "
         "differences (it is that of the log-density, not of its negative)"
     )
 
 
-def _try(
-    evaluator: Evaluator, state: State, metric: EuclideanMetric, step_size: float, rng: np.random.Generator
-) -> Claim | None:
-    """Make one short step of the first chain; return what it tells, None if it leaves the support."""
-    assert state.gradient is not None
-    position, gradient, dim = state.position[:1], state.gradient[:1], state.position.shape[1]
-    slope = float(np.sqrt(np.einsum("ij,ij->", gradient, metric.velocity(gradient))))
-    momentum = metric.momentum(rng.choice([-1.0, 1.0], (1, dim)))
-    if slope > 0:
-        momentum = momentum - gradient * (np.sqrt(dim) / slope)
-    move = step_size * metric.velocity(momentum)
-    after = evaluator.value_and_gradient(position + move)
-    assert after.gradient is not None
-    if not np.isfinite(after.potential[0]):
-        return None
-    claims = np.array([float(gradient[0] @ move[0]), float(after.gradient[0] @ move[0])])
-    rise = float(after.potential[0] - state.potential[0])
-    tolerance = LARGEST_SHARE * np.abs(claims).sum() + ROUNDING * max(1.0, abs(float(state.potential[0])))
-    return Claim(-rise, -float(claims.mean()), bool(abs(rise - claims.mean()) <= tolerance))
+@dataclass(frozen=True, eq=False)
+class _Differences:
+    """What a density changes by over short steps, ``(n,)``, what its gradient says, and whether that is wrong."""
+
+    rise: np.ndarray
+    said: np.ndarray
+    wrong: np.ndarray
+
+    @classmethod
+    def of(cls, density: Density, points: np.ndarray, rng: np.random.Generator) -> _Differences:
+        """Take them at points ``(n, m)``, the shortest that tell."""
+        n = len(points)
+        found = cls(np.zeros(n), np.zeros(n), np.zeros(n, bool))
+        with np.errstate(all="ignore"):
+            gradient, size = density.gradient(points), 1.0 + np.abs(density.log_density(points))
+            longest = NEAR * (1.0 + np.abs(points)) * rng.choice([-1.0, 1.0], points.shape)
+            change = np.linalg.norm(gradient * longest, axis=1)
+            longest *= np.minimum(1.0, ENOUGH / np.where(change > 0, change, ENOUGH))[:, None]
+            for share in SHORTER:
+                after, before = points + share * longest, points - share * longest
+                rise = density.log_density(after) - density.log_density(before)
+                claims = gradient * (after - before)
+                said, scale = claims.sum(axis=1), np.linalg.norm(claims, axis=1)
+                tells = np.isfinite(rise) & (
+                    np.maximum(np.abs(rise), scale) > 100.0 * ROUNDING_OF_SUMS * size
+                )
+                wrong = np.abs(rise - said) > 2.0 * LARGEST_SHARE * scale + ROUNDING_OF_SUMS * size
+                pairs = ((rise, found.rise), (said, found.said), (wrong, found.wrong))
+                found = cls(*(np.where(tells, new, old) for new, old in pairs))
+        return found
 
 
-def _numbers(values: list[float]) -> str:
+def _numbers(values: np.ndarray) -> str:
     return ", ".join(f"{value:.3g}" for value in values)

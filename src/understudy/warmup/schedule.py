@@ -138,7 +138,7 @@ class HMCWarmup:
         if method.step_size is None:
             first = first_step_size(evaluator, streams, state, self._metric, method.target_acceptance)
             self._step = DualAveraging(first, method.target_acceptance)
-            check_gradient(evaluator, state, self._metric, float(first[0]))
+            check_gradient(evaluator, state, self._metric, first)
         self._length: TrajectoryLength | None = None
         self._edges = window_edges(n_steps)
         self._losses, self._done = Losses(), 0

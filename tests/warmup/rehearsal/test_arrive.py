@@ -129,3 +129,20 @@ def test_a_ridge_a_million_times_longer_than_it_is_wide_is_walked(sd):
     # 5 standard errors of a thousand draws, which are worth no fewer independent ones here: 6e-7 for each.
     assert abs(along.mean()) < 5.0 * np.sqrt(2.0 / 1000) and abs(across.mean()) < 5.0 / np.sqrt(1000)
     assert abs(along.var() / 2.0 - 1.0) < 0.25 and abs(across.var() - 1.0) < 0.25
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("sd", [1e-4, 1e-5])
+def test_a_few_exact_data_of_more_parameters_leave_a_plain_that_is_walked(sd, seed):
+    """Two outputs of six parameters: what tells of their slopes is all but a few evaluations far up."""
+    slopes = np.random.default_rng(0).standard_normal((2, 6))
+    target = us.ForwardTarget(
+        lambda x: slopes @ x,
+        us.GaussianLikelihood(slopes.sum(axis=1), sd=sd),
+        us.NormalPrior(0.0, 1.0, dim=6),
+    )
+    run = us.sample(target, draws=250, chains=4, random_seed=seed, progressbar=False)
+    covariance = np.linalg.inv(np.eye(6) + slopes.T @ slopes / sd**2)
+    ratio = run.draws.reshape(-1, 6).std(axis=0) / np.sqrt(np.diag(covariance))
+    # 5 standard errors of a thousand draws, about, and of 24 in all: 1e-5.
+    assert run.surrogate.sd < 0.1 and (np.abs(ratio - 1.0) < 0.12).all()

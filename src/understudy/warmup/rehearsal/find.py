@@ -75,9 +75,8 @@ def find(diary: Diary, state: State, rng: np.random.Generator) -> Start:
     order = np.argsort(state.potential)
     identity = Whitening(np.zeros(dim), np.eye(dim))
     if diary.gradient:
-        lowest_start = _row(state, order[0])
-        steepness = float(np.linalg.norm(np.asarray(lowest_start.gradient))) / np.sqrt(dim)
-        check_gradient(diary.evaluator, lowest_start, UnitMetric(), 1.0 / (1.0 + steepness))
+        steepness = np.linalg.norm(np.asarray(state.gradient), axis=1) / np.sqrt(dim)
+        check_gradient(diary.evaluator, state, UnitMetric(), 1.0 / (1.0 + steepness))
     lowest, height, pairs = _descend(diary, slope, _row(state, order[0]), identity)
     frame = _frame_of_pairs(lowest, pairs, dim)
     if diary.gradient:
