@@ -11,6 +11,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from .methods import METHODS
+
 ROOT = Path(__file__).resolve().parents[2]
 NOT_RUN = "not run"
 
@@ -59,7 +61,7 @@ class Cells:
                 done = subprocess.run(
                     command,
                     cwd=ROOT,
-                    env=_environment(),
+                    env=_environment(request["method"]),
                     capture_output=True,
                     text=True,
                     timeout=self.timeout,
@@ -76,9 +78,13 @@ def _key(request: dict) -> str:
     return f"{settings}draws-{request.get('draws')}-seed-{request.get('seed')}"
 
 
-def _environment() -> dict[str, str]:
-    # Threads of BLAS get in each other's way on few cores; JAX's own are left alone.
-    return {"OPENBLAS_NUM_THREADS": "1", "TF_CPP_MIN_LOG_LEVEL": "2", **os.environ}
+def _environment(method: str) -> dict[str, str]:
+    """Return what a run finds: as many threads of BLAS as a user would have, but for chains that share the cores.
+
+    There they would get in each other's way. JAX's own are left alone.
+    """
+    shared = method in METHODS and METHODS[method].shares_cores
+    return ({"OPENBLAS_NUM_THREADS": "1"} if shared else {}) | {"TF_CPP_MIN_LOG_LEVEL": "2"} | os.environ
 
 
 def _reason(done: subprocess.CompletedProcess) -> str:

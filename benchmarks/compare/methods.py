@@ -17,6 +17,7 @@ class Method:
 
     `function` is ``module:function`` in this package, `fixed` what it is always given, `tried` the settings of which
     the best is kept. `way` says how it calls the potential, see `choice`; None if through the library's own evaluator.
+    `shares_cores` says that its chains run at the same time, each on a core of its own.
     `is_main` are those that peers are compared with, `slow_only` those that are of use for slow models alone.
     """
 
@@ -30,6 +31,7 @@ class Method:
     is_ours: bool = False
     is_main: bool = False
     slow_only: bool = False
+    shares_cores: bool = False
 
     def candidates(self, case: Case) -> list[dict]:
         """Return the settings that are tried on a case; the paper's only where it has them."""
@@ -72,6 +74,7 @@ METHODS = {
             is_ours=True,
             is_main=True,
             slow_only=True,
+            shares_cores=True,
         ),
         Method("hmc", "understudy, HMC()", "ours:run_hmc", tried=_TUNES, is_ours=True),
         Method(
@@ -85,7 +88,15 @@ METHODS = {
         _numpyro(dense=False, chains=4),
         _numpyro(dense=True, chains=1),
         _numpyro(dense=False, chains=1),
-        Method("nutpie", "nutpie", "nutpie_nuts:run", way="call-1", fixed={"low_rank": False}, tried=_TUNES),
+        Method(
+            "nutpie",
+            "nutpie",
+            "nutpie_nuts:run",
+            way="call-1",
+            fixed={"low_rank": False},
+            tried=_TUNES,
+            shares_cores=True,
+        ),
         Method(
             "nutpie-low-rank",
             "nutpie, low rank",
@@ -93,6 +104,7 @@ METHODS = {
             way="call-1",
             fixed={"low_rank": True},
             tried=_TUNES,
+            shares_cores=True,
         ),
         Method(
             "blackjax-dense",
