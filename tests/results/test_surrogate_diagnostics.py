@@ -173,8 +173,8 @@ def test_a_lobe_that_warmup_has_not_seen_does_not_go_unsaid(lobes, seed):
     [
         (0.5, 0.01, True),
         (0.4, 0.1, False),
-        (0.08, 0.001, True),
-        (0.04, 0.001, False),
+        (0.25, 0.001, True),
+        (0.15, 0.001, False),
         (0.5, np.inf, False),
         (1.5, 0.5, True),
         (1.5, 0.9, False),

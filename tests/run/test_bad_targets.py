@@ -53,11 +53,11 @@ class TestEdges:
         assert run.complete
 
 
-def test_a_wrong_gradient_costs_a_dozen_evaluations():
+def test_a_wrong_gradient_costs_a_few_evaluations_of_each_chain():
     target = us.Target(lambda x: -0.5 * x @ x, lambda x: x, dim=3)
     with pytest.raises(GradientError, match=r"not of its negative.*leave it out") as caught:
         us.sample(target, random_seed=1)
-    assert caught.value.run.cost.n_exact <= 12
+    assert caught.value.run.cost.n_exact <= 5 * 4
 
 
 @pytest.mark.parametrize("given", [True, False], ids=["gradients", "values"])

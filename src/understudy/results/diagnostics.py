@@ -140,9 +140,7 @@ def high_rhat(
         f"R-hat is above {MAX_RHAT} for {_of(high, names, worst)}, at worst {rhat[worst]:.4f} with {ess[worst]:.0f} "
         "effective draws"
     )
-    # Of n effective draws R-hat is about 1 + chains / n in any case, and several times as much for the worst of a few.
-    mild = max(MILD_RHAT, 1.0 + 2.0 * chains / max(ess[worst], 1.0))
-    if rhat[worst] < mild and ess[worst] < MIN_ESS_PER_CHAIN * chains:
+    if rhat[worst] < MILD_RHAT and ess[worst] < MIN_ESS_PER_CHAIN * chains:
         return [f"{said}, too few to tell whether the chains agree; draw more ({more})"]
     return [
         f"{said}: the chains disagree; draw more ({more}), tune longer (tune=), or look for separate modes"

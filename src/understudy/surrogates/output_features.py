@@ -3,7 +3,7 @@ r"""The shared features of an `OutputSurrogate`: in which coordinates, and how m
 A quadratic fit is looked at for the directions in which its outputs bend, the eigenvectors of :math:`\sum_k B_k^2` with
 eigenvalues :math:`\mu_i^2`. In those coordinates the squared weights are penalised by
 
-- 1/100 for linear features, or nothing once there are evaluations enough, and nothing for the constant,
+- 1/100 for linear features, or nothing if they explain nearly all, and nothing for the constant,
 - :math:`1/(r_i r_j)` for :math:`z_i z_j`, with :math:`r_i = \mu_i/\mu_{\max} + 10^{-3}`,
 - :math:`30/(r_i r_j r_k)` for :math:`z_i z_j z_k`: what hardly bends is not expected to bend again,
 - the number of hidden nodes for each of them,
@@ -11,8 +11,8 @@ eigenvalues :math:`\mu_i^2`. In those coordinates the squared weights are penali
 all times one strength. With the factor 30 cubic features say little while there are few evaluations, and take what
 quadratic ones leave once there are many: a quadratic alone stops learning when it has seen a few times as many
 evaluations as it has features. A model that is linear must be learnt as one, from little more evaluations than it has
-parameters, or small errors of measurement would never be met: therefore linear features are free. There are at most
-2000 cubic features, of the directions that bend most.
+parameters, or small errors of measurement would never be met: therefore linear features that explain all but a
+hundredth are free. There are at most 2000 cubic features, of the directions that bend most.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ _LINEAR_PENALTY = 0.01
 #: How many times as many evaluations as a linear model has coefficients determine its own, and how much smaller the
 #: smallest singular value of their positions may be than the largest.
 _ENOUGH, _FLATTEST = 1.5, 1e-7
+#: Share of what outputs vary by that a linear model may leave to be nearly all there is.
+_NEARLY_NOTHING = 0.01
 _CUBIC_PENALTY = 30.0
 _MAX_CUBIC = 2000
 _ROUNDS = 3
@@ -65,7 +67,7 @@ class OutputFeatures:
     def learn(cls, white: np.ndarray, components: np.ndarray) -> OutputFeatures:
         """Find directions from quadratic fits."""
         dim = white.shape[1]
-        penalty = 0.0 if determine_lines(white) else _LINEAR_PENALTY
+        penalty = 0.0 if _is_nearly_linear(white, components) else _LINEAR_PENALTY
         found = cls(np.eye(dim), np.ones(dim), linear_penalty=penalty)
         for _ in range(_ROUNDS):
             weights = solve_ridge(found.rows(white), components, penalty=found.penalty).weights
@@ -145,3 +147,13 @@ def determine_lines(white: np.ndarray) -> bool:
         return False
     sizes = np.linalg.svd(np.column_stack([np.ones(n), white]), compute_uv=False)
     return bool(sizes[-1] > _FLATTEST * sizes[0])
+
+
+def _is_nearly_linear(white: np.ndarray, components: np.ndarray) -> bool:
+    """Whether a linear function of positions explains nearly all of components ``(n, p)``, and is well determined."""
+    if not determine_lines(white):
+        return False
+    lines = np.column_stack([np.ones(len(white)), white])
+    left = components - lines @ np.linalg.lstsq(lines, components, rcond=None)[0]
+    varied = np.linalg.norm(components - components.mean(axis=0))
+    return bool(np.linalg.norm(left) < _NEARLY_NOTHING * varied)

@@ -27,6 +27,8 @@ from understudy.surrogates.ridge_groups import RowGroups, row_products
 
 _T = TypeVar("_T")
 _EPS = float(np.finfo(float).eps)
+#: What is left of targets, as a share for each row, that counts as rounding.
+_ROUNDED = 10.0 * _EPS
 # Strengths to choose from, as shares of the mean squared length of a feature. Twelve is a Fibonacci number less one.
 DECADES = 10.0 ** np.arange(-10.0, 2.0)
 _FINE = 10.0 ** np.arange(-14.0, 2.5, 0.5)
@@ -71,7 +73,7 @@ class _StandardForm:
         self._given = rows[:, self.penalised] / self._root
         self._targets = targets
         self.rows = self._given - self.projection @ (self.projection.T @ self._given)
-        self.targets = targets - self.projection @ (self.projection.T @ targets)
+        self.targets = _rest(targets, self.projection)
         self.scale = feature_scale(np.einsum("ij,ij->j", self.rows, self.rows))
 
     def weights(self, standard: np.ndarray) -> np.ndarray:
@@ -81,6 +83,13 @@ class _StandardForm:
         rest = self._targets - self._given @ standard
         weights[~self.penalised] = self._inverse @ (self.projection.T @ rest)
         return weights
+
+
+def _rest(targets: np.ndarray, projection: np.ndarray) -> np.ndarray:
+    """Return what of targets ``(n, m)`` is not in a projection; nothing where only rounding errors would be left."""
+    rest = targets - projection @ (projection.T @ targets)
+    sizes = np.linalg.norm(targets, axis=0)
+    return np.asarray(rest * (np.linalg.norm(rest, axis=0) > len(targets) * _ROUNDED * sizes))
 
 
 class SpectralSolver:
