@@ -103,7 +103,7 @@ class Schedule:
         runs = []
         for settings in candidates:
             runs.append((settings, self._run(case, method, settings, form, 0)))
-            if not method.is_ours and _seconds(runs[0][1]) > limit:
+            if not (method.is_ours or self.cells.kept) and _seconds(runs[0][1]) > limit:
                 break
         return min(runs, key=lambda pair: _score(pair[1]))
 
@@ -130,7 +130,7 @@ def _seconds(run: dict) -> float:
 def _score(run: dict) -> tuple[bool, bool, float]:
     """Order runs: those that ended, those whose chains agree, the fastest."""
     if run["status"] != "ok":
-        return True, True, float("inf")
+        return True, run["status"] == NOT_RUN, float("inf")
     return False, (run["rhat"] or 1.0) >= MAX_RHAT, run["seconds_to_1000"]
 
 
