@@ -1,4 +1,5 @@
 import json
+import logging
 import re
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import understudy.run
-from understudy.cli import main
+from understudy.cli import main, output
 from understudy.errors import EvaluationError
 from understudy.results import Cost, Record, Run
 
@@ -396,3 +397,17 @@ def test_progress_is_left_to_the_terminal_or_silenced(model, monkeypatch):
     sample(f"{model}:target")
     sample(f"{model}:target", "--quiet")
     assert seen == [None, False]
+
+
+def test_what_the_summary_says_is_not_logged_besides(caplog):
+    """And only while the command runs: others in the same process go on hearing it."""
+    log = logging.getLogger("understudy.draws")
+
+    def make():
+        log.warning("chains were held up")
+        return fake_run()
+
+    output.kept(None, output.Files(), make)
+    assert not caplog.messages
+    make()
+    assert caplog.messages == ["chains were held up"]

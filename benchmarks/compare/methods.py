@@ -61,6 +61,18 @@ def _numpyro(dense: bool, chains: int) -> Method:
     )
 
 
+def _nutpie(low_rank: bool) -> Method:
+    return Method(
+        "nutpie-low-rank" if low_rank else "nutpie",
+        "nutpie, low rank" if low_rank else "nutpie",
+        "nutpie_nuts:run",
+        way="call-1",
+        fixed={"low_rank": low_rank},
+        tried=_TUNES,
+        shares_cores=True,
+    )
+
+
 METHODS = {
     method.name: method
     for method in (
@@ -88,24 +100,8 @@ METHODS = {
         _numpyro(dense=False, chains=4),
         _numpyro(dense=True, chains=1),
         _numpyro(dense=False, chains=1),
-        Method(
-            "nutpie",
-            "nutpie",
-            "nutpie_nuts:run",
-            way="call-1",
-            fixed={"low_rank": False},
-            tried=_TUNES,
-            shares_cores=True,
-        ),
-        Method(
-            "nutpie-low-rank",
-            "nutpie, low rank",
-            "nutpie_nuts:run",
-            way="call-1",
-            fixed={"low_rank": True},
-            tried=_TUNES,
-            shares_cores=True,
-        ),
+        _nutpie(low_rank=False),
+        _nutpie(low_rank=True),
         Method(
             "blackjax-dense",
             "BlackJAX NUTS, dense, 4 chains",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -180,7 +179,6 @@ def draw(problem: Any, *, method: str, **options: Any) -> Any:
     from understudy.run import sample
     from understudy.warmup import Auto
 
-    logging.getLogger("understudy.draws").setLevel(logging.ERROR)  # the summary says the same
     names = ("step_size", "n_steps", "target_acceptance")
     given = {name: value for name in names if (value := options.pop(name)) is not None}
     if method != "auto":

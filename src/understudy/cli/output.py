@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -81,9 +82,15 @@ class Files:
 
 
 def kept(problem: Problem, files: Files, make: Callable[[], Run]) -> Run:
-    """Make a run; if the model fails, what was drawn by then is written before the error goes on."""
+    """Make a run; if the model fails, what was drawn by then is written before the error goes on.
+
+    What a run logs of its draws is kept quiet: `report` says the same.
+    """
     from understudy.errors import EvaluationError
 
+    log = logging.getLogger("understudy.draws")
+    level = log.level
+    log.setLevel(logging.ERROR)
     try:
         return make()
     except EvaluationError as error:
@@ -92,6 +99,8 @@ def kept(problem: Problem, files: Files, make: Callable[[], Run]) -> Run:
             click.echo(f"The model failed after {made} draws of each chain.", err=True)
             files.keep(problem, error.run)
         raise
+    finally:
+        log.setLevel(level)
 
 
 def inspection_table(found: Inspection) -> Table:

@@ -181,8 +181,8 @@ def _is_walled(explorer: Explorer, tell: Tell) -> bool:
     if walled:
         explorer.learn()
     elif not hasattr(diary.evaluator.target, "likelihood"):
-        # What has stood the test is what draws: another training might build other walls. Outputs build none: what
-        # was seen beyond the frontier can but make them truer there.
+        # What has stood the test is what draws: another training might build other walls. Emulated outputs
+        # hardly do, and are truer for what was seen beyond the frontier.
         candidates.n_known = len(diary)
     return walled
 
