@@ -28,6 +28,7 @@ from understudy.warmup.rehearsal import (
     refuse_absurd_width,
     rehearse,
     require_use,
+    second_look,
 )
 
 _LOG = logging.getLogger("understudy")
@@ -89,7 +90,11 @@ def prepare(
     if not np.isfinite(outcome.sd) and is_limited and not evaluator.target.has_gradient:
         raise _too_few(plan, diary, streams.n_chains, is_limited)
     outcome, outside = pilot(diary, outcome, streams.shared, left)
-    trust = _told(judge(outcome), outside)
+    trust = judge(outcome)
+    if 0.0 < trust.exact_share < 1.0 and evaluator.target.has_gradient and not is_limited:
+        outcome = second_look(diary, outcome, streams.shared)
+        trust = judge(outcome)
+    trust = _told(trust, outside)
     if not evaluator.target.has_gradient:
         require_use(outcome, trust, _remedies(evaluator.target))
     kernel = _kernel(outcome, trust, limited=is_limited)

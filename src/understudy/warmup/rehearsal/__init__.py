@@ -11,7 +11,7 @@
 `plan`, `law`   when to stop: what a surrogate of given quality is worth
 `freeze`        choose the inner steps of the draws, on the surrogate alone
 `reach`         how wide the posterior is along each axis, or whether it has no end
-`pilot`         a few moves of the draws themselves, where the support has an edge
+`pilot`         a few moves of the draws themselves, where walkers may have been too kind a test
 `trust`         how many exact steps the draws need beside it
 `rehearsal`     all of it in order
 =============== ======================================================================
@@ -20,7 +20,7 @@
 from understudy.warmup.rehearsal.candidates import is_beyond_numbers
 from understudy.warmup.rehearsal.diary import Diary
 from understudy.warmup.rehearsal.frontier import n_probes
-from understudy.warmup.rehearsal.pilot import pilot
+from understudy.warmup.rehearsal.pilot import pilot, second_look
 from understudy.warmup.rehearsal.plan import Plan
 from understudy.warmup.rehearsal.reach import refuse_absurd_width
 from understudy.warmup.rehearsal.rehearsal import Outcome, rehearse
@@ -38,4 +38,5 @@ __all__ = [
     "refuse_absurd_width",
     "rehearse",
     "require_use",
+    "second_look",
 ]

@@ -1,7 +1,9 @@
-"""Pilot: a few moves of the draws themselves, where the support has an edge.
+"""Pilot: a few moves of the draws themselves, where walkers may have been too kind a test.
 
 Walkers shorten their moves while these lead out of the support, so what they met says little of the far moves that
-draws are made with. A surrogate has no notion of an edge, and most of them may end beyond it.
+draws are made with: a surrogate has no notion of an edge, and most of them may end beyond it. And a surrogate that is
+trusted in part can be far worse at moves of the draws than it was at the walkers', so that exact steps alone would
+have been cheaper.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import numpy as np
 
 from understudy.warmup.rehearsal.diary import Diary, spread
 from understudy.warmup.rehearsal.rehearsal import Outcome
+from understudy.warmup.rehearsal.trust import USELESS
 from understudy.warmup.rehearsal.walk import walk
 
 #: Share of trials outside the support from which on there is an edge; moves that are made, and the fewest that tell.
@@ -36,15 +39,32 @@ def pilot(diary: Diary, outcome: Outcome, rng: np.random.Generator, most: int) -
         return outcome, 0.0
     if most < FEWEST:
         return outcome, outside
+    discrepancy = _discrepancies(diary, outcome, rng, min(N_MOVES, most))
+    if len(discrepancy) < FEWEST:
+        return replace(outcome, sd=np.inf), outside
+    return replace(outcome, sd=spread(discrepancy)), float(np.isposinf(discrepancy).mean())
+
+
+def second_look(diary: Diary, outcome: Outcome, rng: np.random.Generator) -> Outcome:
+    """Return the outcome, with sd(D) at moves of its kernel if that is of no use.
+
+    It can take trust away, and gives none: moves of a surrogate say nothing of mass that it has walled off.
+    """
+    discrepancy = _discrepancies(diary, outcome, rng, N_MOVES)
+    sd = spread(discrepancy) if len(discrepancy) >= FEWEST else np.inf
+    return replace(outcome, sd=sd) if sd > max(USELESS, outcome.sd) else outcome
+
+
+def _discrepancies(diary: Diary, outcome: Outcome, rng: np.random.Generator, n: int) -> np.ndarray:
+    """Return D at the ends of `n` moves from known positions; fewer, if the kernel hardly moves at all."""
     position = outcome.training.position
     near = outcome.training.potential < diary.lowest + 0.5 * position.shape[1] + 4.0
-    start = position[near][rng.integers(near.sum(), size=min(N_MOVES, most))]
+    start = position[near][rng.integers(near.sum(), size=n)]
     places, _ = walk(outcome.kernel, start, rng)
     places = places[(places != start).any(axis=1) & np.isfinite(places).all(axis=1)]
-    if len(places) < FEWEST:  # it hardly moves at all
-        return replace(outcome, sd=np.inf), outside
+    if len(places) < FEWEST:
+        return np.empty(0)
     with np.errstate(all="ignore"):
         foretold = np.asarray(outcome.kernel.surrogate.potential(places))  # type: ignore[union-attr]
     discrepancy = diary.evaluator.value(places).potential - foretold
-    discrepancy = discrepancy[~np.isnan(discrepancy)]
-    return replace(outcome, sd=spread(discrepancy)), float(np.isposinf(discrepancy).mean())
+    return discrepancy[~np.isnan(discrepancy)]

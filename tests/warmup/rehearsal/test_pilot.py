@@ -1,0 +1,94 @@
+"""Moves of the draws themselves can take trust away; they give none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from understudy import QuadraticNetwork, TrainingSet, Whitening
+from understudy.warmup.rehearsal.freeze import freeze
+from understudy.warmup.rehearsal.pilot import EDGE, N_MOVES, pilot, second_look
+from understudy.warmup.rehearsal.trust import USELESS
+
+DIM = 4
+
+
+@dataclass(frozen=True)
+class Known:
+    """As much of an outcome as a pilot looks at."""
+
+    kernel: object
+    training: TrainingSet
+    sd: float
+    playing: str = "network"
+
+
+def normal(x):
+    return 0.5 * (x**2).sum(axis=1)
+
+
+def rough(x):
+    return normal(x) + 3.0 * np.sin(20.0 * x).sum(axis=1)
+
+
+def known(sd):
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, DIM))
+    training = TrainingSet(x, normal(x), x)
+    fitted = QuadraticNetwork().fit(training, rng)
+    kernel = freeze(fitted, Whitening(np.zeros(DIM), np.eye(DIM)), x[:4], 0.3, rng)
+    return Known(kernel, training, sd)
+
+
+class Asked:
+    """A diary that knows its lowest potential, and counts what is asked of it."""
+
+    def __init__(self, potential, outside=0.0):
+        self.potential, self.n, self.lowest = potential, 0, 0.0
+        self.evaluator, self.outside = self, lambda playing: outside
+
+    def value(self, x):
+        self.n += len(x)
+        return SimpleNamespace(potential=self.potential(x))
+
+
+def rng():
+    return np.random.default_rng(1)
+
+
+def test_a_surrogate_that_is_worse_at_moves_of_the_draws_loses_trust():
+    diary, outcome = Asked(rough), known(sd=0.7)
+    found = second_look(diary, outcome, rng())
+    assert found.sd > USELESS and diary.n <= N_MOVES
+    assert replace(found, sd=outcome.sd) == outcome
+
+
+@pytest.mark.parametrize("sd", [0.7, 3.0])
+def test_one_that_does_better_there_gains_none(sd):
+    outcome = known(sd)
+    assert second_look(Asked(normal), outcome, rng()) is outcome
+
+
+def test_one_that_lets_nobody_move_is_of_no_use_and_costs_nothing():
+    stuck = known(sd=0.7)
+    stuck = replace(stuck, kernel=stuck.kernel.replace(step_size=1e6, trajectory_length=1e6))
+    diary = Asked(normal)
+    assert second_look(diary, stuck, rng()).sd == np.inf and diary.n == 0
+
+
+def test_without_an_edge_nothing_is_spent():
+    diary, outcome = Asked(rough, outside=0.5 * EDGE), known(sd=0.3)
+    assert pilot(diary, outcome, rng(), most=100) == (outcome, 0.0) and diary.n == 0
+
+
+def test_with_an_edge_moves_tell_how_many_end_beyond_it():
+    def half(x):
+        return np.where(x[:, 0] > 0, normal(x), np.inf)
+
+    diary, outcome = Asked(half, outside=0.2), known(sd=0.3)
+    found, outside = pilot(diary, outcome, rng(), most=20)
+    assert 0.1 < outside < 0.9 and found.sd > outcome.sd and diary.n <= 20
+    assert pilot(diary, outcome, rng(), most=3) == (outcome, 0.2)
