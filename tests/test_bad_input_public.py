@@ -71,6 +71,20 @@ TARGETS = {
     "bounds inverted": (lambda m: m.target(bounds=(5, 1)), InputError, "(5, 1)", ["swap"]),
     "too many bounds": (lambda m: m.target(bounds=[(0, 1)] * 3), InputError, "got 3", ["one pair per"]),
     "bounds are a word": (lambda m: m.target(bounds="positive"), InputError, "'positive'", ["None where"]),
+    "a bound that is unknown": (lambda m: m.target(bounds=(0, np.nan)), InputError, "nan", ["None"]),
+    "bounds outside the prior": (
+        lambda m: us.ForwardTarget(m.value, LIKELIHOOD, us.UniformPrior([0, 0], [1, 1]), bounds=(5, 6)),
+        InputError,
+        "(5, 6)",
+        ["mend one of them"],
+    ),
+    "prior and likelihood swapped": (
+        lambda m: us.ForwardTarget(m.value, PRIOR, LIKELIHOOD),
+        InputError,
+        "GaussianLikelihood",
+        ["likelihood first"],
+    ),
+    "names that are numbers": (lambda m: m.target(names=[1, 2]), InputError, "[1, 2]", ["quotes"]),
     "too few names": (lambda m: m.target(names=["a"]), InputError, "got 1", ["single string"]),
     "names repeated": (lambda m: m.target(names=["a", "a"]), InputError, "['a', 'a']", ["rename"]),
     "the gradient twice": (
@@ -161,6 +175,8 @@ METHODS = {
     ),
 }
 SAMPLE = {
+    "progress as a word": (lambda m: m.sample(progressbar="yes"), InputError, "str", ["True or False"]),
+    "version as a number": (lambda m: m.sample(version=3), InputError, "3", ["word of your own"]),
     "a function for a target": (lambda m: m.sample(m.value), InputError, "method", ["wrap your function"]),
     "a problem for a target": (lambda m: m.sample(gaussian()), InputError, "Problem", ["problem.target"]),
     "no gradient": (
@@ -252,6 +268,12 @@ ONE_EVALUATION = {
         "float64",
         ["as a tuple"],
     ),
+    "a pair unannounced": (
+        lambda m: m.sample(us.Target(lambda x: (m.value(x), x), dim=2), tune=60),
+        OutputError,
+        "a tuple of 2",
+        ["returns_gradient=True"],
+    ),
     "too few outputs": (
         lambda m: m.sample(
             us.ForwardTarget(
@@ -264,7 +286,7 @@ ONE_EVALUATION = {
         ["one entry"],
     ),
     "too few outputs of the model alone": (
-        lambda m: m.sample(us.ForwardTarget(lambda x: np.atleast_1d(m.value(x)), LIKELIHOOD, PRIOR)),
+        lambda m: m.sample(us.ForwardTarget(lambda x: np.atleast_1d(m.value(x)), LIKELIHOOD, PRIOR), tune=60),
         OutputError,
         "(1,)",
         ["one entry"],

@@ -49,7 +49,9 @@ def require_names(names: str | Sequence[str] | None, dim: int, default: str) -> 
             f"names must be a string or a list of strings, got {type(names).__name__}; list them in order"
         )
     listed = (names,) if isinstance(names, str) else tuple(names)
-    if not all(isinstance(name, str) and name for name in listed) or len(set(listed)) != len(listed):
+    if not all(isinstance(name, str) for name in listed):
+        raise InputError(f"names must be strings, got {list(listed)!r}; put them in quotes")
+    if not all(listed) or len(set(listed)) != len(listed):
         raise InputError(
             f"names must be different strings, got {list(listed)!r}; rename the repeated or empty ones"
         )

@@ -33,7 +33,7 @@ def test_a_healthy_run_has_no_warnings(make_run):
         ({"values": shifted()}, r"R-hat is above 1.01 for x\[1\], at worst .*draws="),
         (
             {"values": normal(4, 40, 2)},
-            r"fewer than 400 effective draws .* of 2 of 2 parameters .*draws=",
+            r"fewer than 400 effective draws of 2 of 2 parameters .*draws=",
         ),
         ({"values": still()}, r"x\[0\] never changed in all chains; .*init="),
         ({"values": normal(1, 500, 2)}, r"one chain .*chains=4"),

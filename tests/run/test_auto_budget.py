@@ -111,9 +111,24 @@ class TestTooLittle:
     def test_other_methods_take_no_budget_of_this_kind_for_granted(self):
         """With HMC a budget may end the warm-up; it is told, and never exceeded."""
         model = Skewed(2)
-        with pytest.raises(BudgetError, match="30 exact evaluations are allowed") as caught:
-            allow(model, 30, method=us.HMC())
-        assert model.calls == caught.value.run.cost.n_exact <= 30
+        with pytest.raises(BudgetError, match="110 exact evaluations are allowed") as caught:
+            allow(model, 110, method=us.HMC(), tune=25)
+        assert model.calls == caught.value.run.cost.n_exact <= 110
+
+    def test_other_methods_know_what_their_warmup_takes_at_least(self):
+        model = Skewed(2)
+        with pytest.raises(BudgetError, match=r"500 steps of warm-up of 4 chains take 2004 .*tune="):
+            allow(model, 2003, method=us.HMC(), chains=4)
+        assert model.calls == 0
+
+    @pytest.mark.parametrize(
+        ("dim", "gradient", "budget"), [(2, True, 16), (6, False, 100), (30, False, 1500)]
+    )
+    def test_nothing_is_spent_where_nothing_could_come_of_it(self, dim, gradient, budget):
+        model = Skewed(dim, gradient)
+        with pytest.raises(BudgetError, match="too few to find the posterior"):
+            allow(model, budget, chains=4)
+        assert model.calls == 0
 
     @pytest.mark.parametrize("bad", [0, -5, 99.5, "100", True])
     def test_no_number_of_evaluations(self, bad):

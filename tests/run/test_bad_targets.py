@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 import understudy as us
-from understudy.errors import BudgetError, GradientError, ImproperError, StartError, SurrogateError
+from understudy.errors import (
+    BudgetError,
+    GradientError,
+    ImproperError,
+    OutputError,
+    StartError,
+    SurrogateError,
+)
 from understudy.results.diagnostics import warnings_for
 from understudy.run import automatic
 
@@ -118,3 +125,60 @@ def test_a_posterior_too_narrow_and_far_to_be_found_is_named():
     target = us.Target(lambda x: -0.5 * (((x - centre) / 0.01) ** 2).sum(), dim=2)
     with pytest.raises(BudgetError, match=r"was not found .* start nearer"):
         us.sample(target, random_seed=1)
+
+
+class TestTwoFunctionsOfOneTarget:
+    """A value and a value with its gradient are told apart at the start, and so is a wrong derivative of a model."""
+
+    DATA = us.GaussianLikelihood([1.0, 2.0, 3.0], sd=1.0)
+    PRIOR = us.NormalPrior(0.0, 1.0, dim=2)
+
+    @staticmethod
+    def outputs(x):
+        return np.array([x[0] + x[1], x[0] - x[1], x[0] ** 2])
+
+    @staticmethod
+    def slopes(x):
+        return np.array([[1.0, 1.0], [1.0, -1.0], [2.0 * x[0], 0.0]])
+
+    def forward(self, jacobian):
+        calls = []
+
+        def counted(x):
+            calls.append(x)
+            return self.outputs(x)
+
+        return us.ForwardTarget(counted, self.DATA, self.PRIOR, jacobian=jacobian), calls
+
+    def test_a_log_density_that_is_another_with_its_gradient(self):
+        def both(x):
+            return -0.5 * x @ x - 0.5 * (x[0] - 3.0) ** 2, -x - np.array([x[0] - 3.0, 0.0])
+
+        calls = []
+        target = us.Target(lambda x: calls.append(x) or -0.5 * x @ x, value_and_gradient=both, dim=2)
+        with pytest.raises(OutputError, match="make both functions return the same value"):
+            us.sample(target, random_seed=1, progressbar=False)
+        assert len(calls) == 1
+
+    def test_outputs_that_are_others_with_a_jacobian(self):
+        target, calls = self.forward(lambda x: (self.outputs(x) + 1.0, self.slopes(x)))
+        with pytest.raises(OutputError, match="make both functions return the same value"):
+            us.sample(target, random_seed=1, progressbar=False)
+        assert len(calls) == 1
+
+    @pytest.mark.parametrize("factor", [-1.0, 1.5], ids=["negated", "too large"])
+    def test_a_wrong_jacobian(self, factor):
+        target, calls = self.forward(lambda x: (self.outputs(x), factor * self.slopes(x)))
+        with pytest.raises(GradientError, match="does not match the log-density"):
+            us.sample(target, random_seed=1, progressbar=False)
+        assert len(calls) == 1
+
+    def test_a_right_one_is_let_pass_and_costs_little(self):
+        target, _ = self.forward(lambda x: (self.outputs(x), self.slopes(x)))
+        run = us.sample(target, draws=100, random_seed=1, progressbar=False)
+        assert run.warmup.cost.n_gradients <= 40
+
+    def test_under_a_limit_no_gradient_is_spent_on_it(self):
+        target, _ = self.forward(lambda x: (self.outputs(x), self.slopes(x)))
+        run = us.sample(target, max_evaluations=150, random_seed=1, progressbar=False)
+        assert run.warmup.cost.n_gradients == 0

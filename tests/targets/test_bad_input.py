@@ -70,7 +70,7 @@ CONSTRUCTION = {
     "dim missing": (lambda: Target(value, dim=None), "dim must be a positive integer, got None"),
     "too few names": (lambda: Target(value, dim=2, names=["a"]), "each of the 2 parameters, got 1"),
     "names repeated": (lambda: Target(value, dim=2, names=["a", "a"]), "different strings"),
-    "names are numbers": (lambda: Target(value, dim=2, names=[1, 2]), "different strings"),
+    "names are numbers": (lambda: Target(value, dim=2, names=[1, 2]), "must be strings, .* in quotes"),
     "an empty name": (lambda: Target(value, dim=2, names=["a", ""]), "different strings"),
     "names in no order": (lambda: Target(value, dim=2, names={"a", "b"}), "got set; list them in order"),
     "one name as a number": (lambda: Target(value, dim=2, names=7), "names must be a string or a list"),

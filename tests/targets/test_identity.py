@@ -84,7 +84,11 @@ CHANGES = {
     "prior": (make(prior=NormalPrior(0.0, [1.0, 2.5, 3.0])), ["prior sd of 'b' was 2, is 2.5"]),
     "kind of prior": (
         make(prior=UniformPrior(0.0, 1.0, dim=3)),
-        ["the prior was NormalPrior, is UniformPrior"],
+        [
+            "bounds of 'b' were (0, None), are (0, 1)",
+            "bounds of 'c' were none, are (0, 1)",
+            "the prior was NormalPrior, is UniformPrior",
+        ],
     ),
     "order of parameters": (
         make(

@@ -17,6 +17,10 @@ MAX_RHAT = 1.01
 #: With few effective draws, R-hat is as high as this for chains that do agree.
 MILD_RHAT = 1.05
 MIN_ESS_PER_CHAIN = 100
+#: More chains than this need no more effective draws.
+MANY_CHAINS = 10
+#: With n draws of each chain, R-hat is as large as 1 + FEW / n by chance.
+FEW = 8.0
 MIN_ACCEPTANCE = 0.5
 MAX_UNSOLVED = 0.05
 SMALLER_STEPS = "smaller steps (method=HMC(target_acceptance=0.95))"
@@ -78,7 +82,7 @@ def convergence(run: Run, found: Statistics, more: str) -> list[str]:
     rhat, ess = (np.where(still.any(axis=0), np.nan, each) for each in (found.rhat, found.ess))
     said = few_draws(chains, n, more) + never_moved(still, names, takes_gradients(run))
     # Chains that disagree have few effective draws, and the remedy is the same.
-    return said + (high_rhat(rhat, ess, names, chains, more) or low_ess(ess, names, chains, more))
+    return said + (high_rhat(rhat, ess, names, chains, n, more) or low_ess(ess, names, chains, more))
 
 
 def adaptive(n_adaptive: int, n_draws: int) -> str:
@@ -129,7 +133,7 @@ def never_moved(still: np.ndarray, names: tuple[str, ...], gradients: bool = Tru
 
 
 def high_rhat(
-    rhat: np.ndarray, ess: np.ndarray, names: tuple[str, ...], chains: int, more: str = "draws="
+    rhat: np.ndarray, ess: np.ndarray, names: tuple[str, ...], chains: int, n_draws: int, more: str = "draws="
 ) -> list[str]:
     """Compare R-hat with its limit; NaN is unknown, not high."""
     high = np.flatnonzero(rhat > MAX_RHAT)
@@ -140,22 +144,28 @@ def high_rhat(
         f"R-hat is above {MAX_RHAT} for {_of(high, names, worst)}, at worst {rhat[worst]:.4f} with {ess[worst]:.0f} "
         "effective draws"
     )
-    if rhat[worst] < MILD_RHAT and ess[worst] < MIN_ESS_PER_CHAIN * chains:
+    mild = max(MILD_RHAT, 1.0 + FEW / n_draws)
+    if rhat[worst] < mild and ess[worst] < wanted_ess(chains):
         return [f"{said}, too few to tell whether the chains agree; draw more ({more})"]
     return [
         f"{said}: the chains disagree; draw more ({more}), tune longer (tune=), or look for separate modes"
     ]
 
 
+def wanted_ess(chains: int) -> int:
+    """Return how many effective draws estimates, and R-hat of so many chains, need."""
+    return MIN_ESS_PER_CHAIN * min(chains, MANY_CHAINS)
+
+
 def low_ess(ess: np.ndarray, names: tuple[str, ...], chains: int, more: str = "draws=") -> list[str]:
     """Compare effective sample sizes with what estimates need."""
-    wanted = MIN_ESS_PER_CHAIN * chains
+    wanted = wanted_ess(chains)
     low = np.flatnonzero(ess < wanted)
     if not low.size:
         return []
     worst = low[np.argmin(ess[low])]
     return [
-        f"fewer than {wanted} effective draws ({MIN_ESS_PER_CHAIN} for each chain) of {_of(low, names, worst)}, "
+        f"fewer than {wanted} effective draws of {_of(low, names, worst)}, "
         f"at worst {ess[worst]:.0f}; draw more ({more})"
     ]
 

@@ -28,7 +28,6 @@ from understudy.warmup.rehearsal import (
     refuse_absurd_width,
     rehearse,
     require_use,
-    second_look,
 )
 
 _LOG = logging.getLogger("understudy")
@@ -65,6 +64,9 @@ def prepare(
 ) -> Prepared:
     """Rehearse within the plan, and judge what came of it; the diary has all that was paid for, whatever happens."""
     evaluator = diary.evaluator
+    is_limited = evaluator.limit is not None or plan.is_capped
+    if is_limited and not diary.known and plan.most < _least(evaluator.target, streams.n_chains):
+        raise _too_few(plan, diary, streams.n_chains, is_limited)
     limit, evaluator.limit = evaluator.limit, plan.most
     progress.start("warm-up", plan.most)
 
@@ -72,7 +74,6 @@ def prepare(
         note = phase if not np.isfinite(sd) else f"{phase}, sd(D) {sd:.2f}"
         progress.reach(evaluator.counts.n_exact, evaluator.counts.n_exact, accepted, note)
 
-    is_limited = limit is not None or plan.is_capped
     try:
         outcome = rehearse(diary, streams, init, plan, method.surrogate, tell)
     except BudgetError as error:
@@ -90,11 +91,7 @@ def prepare(
     if not np.isfinite(outcome.sd) and is_limited and not evaluator.target.has_gradient:
         raise _too_few(plan, diary, streams.n_chains, is_limited)
     outcome, outside = pilot(diary, outcome, streams.shared, left)
-    trust = judge(outcome)
-    if 0.0 < trust.exact_share < 1.0 and evaluator.target.has_gradient and not is_limited:
-        outcome = second_look(diary, outcome, streams.shared)
-        trust = judge(outcome)
-    trust = _told(trust, outside)
+    trust = _told(judge(outcome), outside)
     if not evaluator.target.has_gradient:
         require_use(outcome, trust, _remedies(evaluator.target))
     kernel = _kernel(outcome, trust, limited=is_limited)
@@ -176,6 +173,16 @@ def _needed(target: AnyTarget, n_chains: int) -> int:
     if target.has_gradient:
         return 3 * dim + 12 * n_chains + 60
     return 20 * (dim + 1) + 3 * (dim + 1) * n_chains + (dim + 1) * (dim + 2) + 60
+
+
+def _least(target: AnyTarget, n_chains: int) -> int:
+    """Return how many evaluations it takes at the very least: with fewer, not even a normal posterior is learnt."""
+    dim = target.dim
+    if hasattr(target, "likelihood"):
+        return 18 + dim + n_chains
+    if target.has_gradient:
+        return 1 + dim + 2 * n_chains
+    return 18 + (dim + 1) * (dim + 2)
 
 
 def check_unchanged(report: SurrogateReport | None, kernel: Kernel | None) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from understudy.checks import require_whole
+from understudy.checks import require_flag, require_whole
 from understudy.dynamics import EuclideanMetric
-from understudy.errors import InputError
+from understudy.errors import BudgetError, InputError
 from understudy.kernels import Kernel
 from understudy.kernels.surrogate_hmc import Guided
 from understudy.targets import AnyTarget, ForwardTarget, Target
@@ -33,6 +33,16 @@ class Request:
     seed: int
     init: ArrayLike | None
     max_evaluations: int | None
+
+
+def check_manner(progressbar: Any, version: Any) -> None:
+    """Raise `InputError` if what does not touch the draws is nothing of its kind."""
+    if progressbar is not None:
+        require_flag("progressbar", progressbar)
+    if version is not None and not isinstance(version, str):
+        raise InputError(
+            f"version must be a word of your own, got {version!r:.80}; for example 'mesh 2, data of May'"
+        )
 
 
 def check_request(
@@ -76,6 +86,13 @@ def check_request(
         )
     if not isinstance(method, Auto):
         require_tuning_steps(method, tune)
+        least = chains * (tune + 1)
+        if max_evaluations is not None and max_evaluations < least:
+            raise BudgetError(
+                f"{max_evaluations} exact evaluations are allowed, and {tune} steps of warm-up of {chains} chains take "
+                f"{least} at the very least; allow more (max_evaluations=), take fewer steps (tune=), or leave method= "
+                "out: the default divides a budget by itself"
+            )
     _require_fit(method, chains, target.dim)
     if init is not None:
         read_init(init, target, chains)

@@ -17,7 +17,7 @@ from understudy.run.book import Book
 from understudy.run.job import Job
 from understudy.run.lessons import read_lessons
 from understudy.run.progress import Progress
-from understudy.run.request import Method, Request, check_request
+from understudy.run.request import Method, Request, check_manner, check_request
 from understudy.run.signals import stopping_cleanly
 from understudy.targets import AnyTarget, Evaluation, Evaluator
 from understudy.targets.engines import BlasThreads, engine_for
@@ -116,6 +116,7 @@ def sample(
     ((2, 200, 2), 400)
     """
     given: Method = Auto() if method is None else method
+    check_manner(progressbar, version)
     seed = check_request(target, draws, tune, chains, random_seed, given, init, max_evaluations)
     request = Request(target, given, chains, draws, tune, seed, init, max_evaluations)
     Evaluator(

@@ -35,7 +35,7 @@ class ForwardTarget:
         raise.
     prior : Density
         Log-density of the parameters and its gradient, on batches ``(n, dim)``; see `NormalPrior` and
-        `UniformPrior`. If it has ``sample(rng)``, chains start from it; if it has ``bounds``, they are used.
+        `UniformPrior`. If it has ``sample(rng)``, chains start from it; if it has ``bounds``, they hold too.
     vjp : callable, optional
         Takes parameters and returns ``(outputs, pull_back)``, where ``pull_back(cotangent)`` maps ``(m,)`` to
         the transposed Jacobian times it, ``(dim,)``: an adjoint solve. `functools.partial(jax.vjp, forward)`
@@ -52,7 +52,7 @@ class ForwardTarget:
     --------
     >>> from understudy import GaussianLikelihood, NormalPrior
     >>> likelihood = GaussianLikelihood([1.0], sd=0.1)
-    >>> ForwardTarget(lambda x: x**2, likelihood, NormalPrior(0.0, 1.0, dim=1))
+    >>> ForwardTarget(lambda x: np.exp(x), likelihood, NormalPrior(0.0, 1.0, dim=1))
     ForwardTarget(dim=1, gradient=False, vectorized=False)
     """
 
@@ -78,14 +78,18 @@ class ForwardTarget:
         _require_density("prior", prior)
         known = getattr(prior, "dim", None)
         if dim is None and known is None:
+            if isinstance(prior, GaussianLikelihood):
+                raise InputError(
+                    "prior must not be a GaussianLikelihood; give the likelihood first, then the prior"
+                )
             raise InputError("the prior does not say its number of parameters; give dim=")
         self.dim = require_dim(dim if dim is not None else known)
         if known is not None and known != self.dim:
             raise InputError(f"dim={self.dim} does not match the prior's {known} parameters; drop dim=")
         self.names = require_names(names, self.dim, default="x")
-        self.transform = Transform.from_bounds(
-            bounds if bounds is not None else getattr(prior, "bounds", None), self.dim
-        )
+        self.transform = Transform.from_bounds(bounds, self.dim)
+        if (support := getattr(prior, "bounds", None)) is not None:
+            self.transform = self.transform.within(Transform.from_bounds(support, self.dim))
         self.vectorized = require_flag("vectorized", vectorized)
         self.has_gradient = vjp is not None or jacobian is not None
         self.forward, self.likelihood, self.prior = forward, likelihood, prior
@@ -94,6 +98,11 @@ class ForwardTarget:
 
     def __repr__(self) -> str:
         return f"ForwardTarget(dim={self.dim}, gradient={self.has_gradient}, vectorized={self.vectorized})"
+
+    @property
+    def has_two_values(self) -> bool:
+        """Whether outputs alone come from another function than those with a derivative."""
+        return self.has_gradient
 
     def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Raw:
         """Look at the prior, run the forward model where there is any, then the likelihood."""

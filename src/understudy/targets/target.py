@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from understudy.checks import require_callable, require_dim, require_flag, require_names
-from understudy.errors import InputError
+from understudy.errors import InputError, OutputError
 from understudy.targets.raw import Raw
 from understudy.targets.returns import checked_pair, checked_rows, checked_scalars
 from understudy.targets.transforms import Bounds, Transform
@@ -26,6 +26,11 @@ class AnyTarget(Protocol):
     transform: Transform
     vectorized: bool
     has_gradient: bool
+
+    @property
+    def has_two_values(self) -> bool:
+        """Whether a value alone comes from another function than one with its gradient."""
+        ...
 
     def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Raw:
         """Evaluate the rows of ``(n, dim)``; a target that is not vectorised is given one row at a time.
@@ -125,6 +130,11 @@ class Target:
     def __repr__(self) -> str:
         return f"Target(dim={self.dim}, gradient={self.has_gradient}, vectorized={self.vectorized})"
 
+    @property
+    def has_two_values(self) -> bool:
+        """Whether a value alone comes from another function than one with its gradient."""
+        return self._both is not None
+
     def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Raw:
         """Call the user's functions on the rows of `parameters` and check what comes back."""
         if gradient and not self.has_gradient:
@@ -142,6 +152,11 @@ class Target:
             value, slope = checked_pair(pair, "value_and_gradient", "(log_density, gradient)")
         else:
             value = self._log_density(self._point(parameters))
+            if isinstance(value, tuple):
+                raise OutputError(
+                    f"log_density must return the log-density alone, got a tuple of {len(value)}; if that is "
+                    "(log_density, gradient), say returns_gradient=True"
+                )
         log_density = checked_scalars(value, n, self.vectorized, "log_density")
         if not gradient:
             return Raw(log_density)

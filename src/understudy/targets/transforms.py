@@ -81,6 +81,26 @@ class Transform:
         _require_room(lower, upper)
         return cls(lower, upper)
 
+    def within(self, other: Transform) -> Transform:
+        """Return the transform for what both allow.
+
+        Examples
+        --------
+        >>> wide, low = (Transform.from_bounds(bounds, dim=1) for bounds in ((0.5, 6), (None, 1)))
+        >>> both = wide.within(low)
+        >>> float(both.lower[0]), float(both.upper[0])
+        (0.5, 1.0)
+        """
+        lower, upper = np.maximum(self.lower, other.lower), np.minimum(self.upper, other.upper)
+        if (empty := np.flatnonzero(~(lower < upper))).size:
+            i = empty[0]
+            raise InputError(
+                f"bounds must leave some of the prior's support, got ({self.lower[i]:g}, {self.upper[i]:g}) for "
+                f"parameter {i}, where the prior has ({other.lower[i]:g}, {other.upper[i]:g}); mend one of them"
+            )
+        _require_room(lower, upper)
+        return Transform(lower, upper)
+
     @cached_property
     def is_identity(self) -> bool:
         """Whether no parameter is bounded."""
@@ -205,9 +225,10 @@ def _require_room(lower: np.ndarray, upper: np.ndarray) -> None:
     first_bad = np.flatnonzero(~(lower < upper))
     if first_bad.size:
         i = first_bad[0]
+        unknown = np.isnan(lower[i]) or np.isnan(upper[i])
         raise InputError(
             f"bounds must have lower < upper, got ({lower[i]:g}, {upper[i]:g}) for parameter {i}; "
-            "swap or widen them"
+            + ("use None where there is no bound" if unknown else "swap or widen them")
         )
     with np.errstate(over="ignore", invalid="ignore"):
         middle = lower + 0.5 * (upper - lower)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from understudy.dynamics import EuclideanMetric
+from understudy.dynamics import EuclideanMetric, UnitMetric
 from understudy.errors import GradientError, OutputError
 from understudy.kernels import State
 from understudy.targets import Density, Evaluator
@@ -36,6 +36,30 @@ NEAR, ENOUGH = 1e-5, 1e-2
 N_DIAGONALS, N_SHOWN = 3, 4
 #: What they are shortened by where they disagree, and how far away others are taken, relative to the coordinates.
 SHORTER, ELSEWHERE = (1.0, 1e-3, 1e-6), 1e-2
+
+
+def check_start(evaluator: Evaluator, state: State) -> None:
+    """Raise if, where chains start, the gradient is wrong or comes with another value than is had without it.
+
+    It costs one gradient a chain, of four at most, and one value where another function returns it.
+    """
+    assert state.gradient is not None
+    if evaluator.target.has_two_values:
+        heard, evaluator.observer = evaluator.observer, None  # it is known already, with its gradient
+        check_values(evaluator, state)
+        evaluator.observer = heard
+    steepness = np.linalg.norm(state.gradient, axis=1) / np.sqrt(state.position.shape[1])
+    check_gradient(evaluator, state, UnitMetric(), 1.0 / (1.0 + steepness))
+
+
+def check_values(evaluator: Evaluator, state: State) -> None:
+    """Raise if a value alone is not the value that came with a gradient: the first draws would never be left."""
+    alone, together = float(evaluator.value(state.position[:1]).potential[0]), float(state.potential[0])
+    if not abs(alone - together) <= 0.01 + 1e-9 * abs(together):
+        raise OutputError(
+            f"the target's log-density is {-alone:.9g} when asked alone and {-together:.9g} when asked with its "
+            "gradient, at one position; make both functions return the same value"
+        )
 
 
 def check_gradient(

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 
 from understudy.dynamics import check_metric
-from understudy.errors import InputError, OutputError, SurrogateError, UnderstudyError
+from understudy.errors import InputError, SurrogateError, UnderstudyError
 from understudy.kernels import RMHMC, Info, Kernel, State, Streams, SurrogateHMC, SurrogateRMHMC
 from understudy.surrogates import TrainingSet
 from understudy.targets import Evaluation, Evaluator
 from understudy.warmup.collector import Collector, take_accepted
+from understudy.warmup.gradient_check import check_values
 from understudy.warmup.methods import ARNSHMC, SurrogateMethod
 from understudy.warmup.schedule import HMCWarmup, Learner, NoWarmup
 
@@ -119,16 +120,6 @@ class OnlineLearning:
                 "for example lambda t: 1 / t"
             )
         return chance
-
-
-def check_values(evaluator: Evaluator, state: State) -> None:
-    """Raise if a value alone is not the value that came with a gradient: the first draws would never be left."""
-    alone, together = float(evaluator.value(state.position[:1]).potential[0]), float(state.potential[0])
-    if not abs(alone - together) <= 0.01 + 1e-9 * abs(together):
-        raise OutputError(
-            f"the target's log-density is {-alone:.9g} when asked alone and {-together:.9g} when asked with its "
-            "gradient, at one position; make both functions return the same value"
-        )
 
 
 def check_metric_at(state: State, kernel: RMHMC | SurrogateRMHMC) -> int:

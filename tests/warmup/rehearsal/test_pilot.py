@@ -10,7 +10,7 @@ import pytest
 
 from understudy import QuadraticNetwork, TrainingSet, Whitening
 from understudy.warmup.rehearsal.freeze import freeze
-from understudy.warmup.rehearsal.pilot import EDGE, N_MOVES, pilot, second_look
+from understudy.warmup.rehearsal.pilot import EDGE, N_MOVES, pilot, tried
 from understudy.warmup.rehearsal.trust import USELESS
 
 DIM = 4
@@ -47,7 +47,7 @@ class Asked:
     """A diary that knows its lowest potential, and counts what is asked of it."""
 
     def __init__(self, potential, outside=0.0):
-        self.potential, self.n, self.lowest = potential, 0, 0.0
+        self.potential, self.n, self.lowest, self.observer = potential, 0, 0.0, None
         self.evaluator, self.outside = self, lambda playing: outside
 
     def value(self, x):
@@ -61,7 +61,7 @@ def rng():
 
 def test_a_surrogate_that_is_worse_at_moves_of_the_draws_loses_trust():
     diary, outcome = Asked(rough), known(sd=0.7)
-    found = second_look(diary, outcome, rng())
+    found = tried(diary, outcome, rng())
     assert found.sd > USELESS and diary.n <= N_MOVES
     assert replace(found, sd=outcome.sd) == outcome
 
@@ -69,14 +69,14 @@ def test_a_surrogate_that_is_worse_at_moves_of_the_draws_loses_trust():
 @pytest.mark.parametrize("sd", [0.7, 3.0])
 def test_one_that_does_better_there_gains_none(sd):
     outcome = known(sd)
-    assert second_look(Asked(normal), outcome, rng()) is outcome
+    assert tried(Asked(normal), outcome, rng()) is outcome
 
 
 def test_one_that_lets_nobody_move_is_of_no_use_and_costs_nothing():
     stuck = known(sd=0.7)
     stuck = replace(stuck, kernel=stuck.kernel.replace(step_size=1e6, trajectory_length=1e6))
     diary = Asked(normal)
-    assert second_look(diary, stuck, rng()).sd == np.inf and diary.n == 0
+    assert tried(diary, stuck, rng()).sd == np.inf and diary.n == 0
 
 
 def test_without_an_edge_nothing_is_spent():

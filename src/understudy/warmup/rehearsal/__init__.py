@@ -20,7 +20,7 @@
 from understudy.warmup.rehearsal.candidates import is_beyond_numbers
 from understudy.warmup.rehearsal.diary import Diary
 from understudy.warmup.rehearsal.frontier import n_probes
-from understudy.warmup.rehearsal.pilot import pilot, second_look
+from understudy.warmup.rehearsal.pilot import pilot
 from understudy.warmup.rehearsal.plan import Plan
 from understudy.warmup.rehearsal.reach import refuse_absurd_width
 from understudy.warmup.rehearsal.rehearsal import Outcome, rehearse
@@ -38,5 +38,4 @@ __all__ = [
     "refuse_absurd_width",
     "rehearse",
     "require_use",
-    "second_look",
 ]

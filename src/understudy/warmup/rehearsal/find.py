@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from understudy.dynamics import UnitMetric
 from understudy.errors import BudgetError
 from understudy.kernels import State
 from understudy.surrogates import Whitening
-from understudy.warmup.gradient_check import check_gradient
 from understudy.warmup.rehearsal.diary import Diary
 from understudy.warmup.rehearsal.reach import (
     FLAT_ROUNDS,
@@ -74,9 +72,6 @@ def find(diary: Diary, state: State, rng: np.random.Generator) -> Start:
     slope: Slope = exact_slope if diary.gradient else difference_slope
     order = np.argsort(state.potential)
     identity = Whitening(np.zeros(dim), np.eye(dim))
-    if diary.gradient:
-        steepness = np.linalg.norm(np.asarray(state.gradient), axis=1) / np.sqrt(dim)
-        check_gradient(diary.evaluator, state, UnitMetric(), 1.0 / (1.0 + steepness))
     lowest, height, pairs = _descend(diary, slope, _row(state, order[0]), identity)
     frame = _frame_of_pairs(lowest, pairs, dim)
     if diary.gradient:

@@ -1,21 +1,25 @@
 """Pilot: a few moves of the draws themselves, where walkers may have been too kind a test.
 
 Walkers shorten their moves while these lead out of the support, so what they met says little of the far moves that
-draws are made with: a surrogate has no notion of an edge, and most of them may end beyond it. And a surrogate that is
-trusted in part can be far worse at moves of the draws than it was at the walkers', so that exact steps alone would
-have been cheaper.
+draws are made with: a surrogate has no notion of an edge, and most of them may end beyond it. And what is known of a
+surrogate is how those before it did: the last training, which nobody has tried, can have made it far worse.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from understudy.warmup.rehearsal.diary import Diary, spread
-from understudy.warmup.rehearsal.rehearsal import Outcome
-from understudy.warmup.rehearsal.trust import USELESS
 from understudy.warmup.rehearsal.walk import walk
+
+if TYPE_CHECKING:
+    from understudy.warmup.rehearsal.rehearsal import Outcome
+
+#: sd(D) from which on a surrogate is of no use.
+USELESS = 1.3
 
 #: Share of trials outside the support from which on there is an edge; moves that are made, and the fewest that tell.
 EDGE, N_MOVES, FEWEST = 0.03, 32, 12
@@ -45,8 +49,8 @@ def pilot(diary: Diary, outcome: Outcome, rng: np.random.Generator, most: int) -
     return replace(outcome, sd=spread(discrepancy)), float(np.isposinf(discrepancy).mean())
 
 
-def second_look(diary: Diary, outcome: Outcome, rng: np.random.Generator) -> Outcome:
-    """Return the outcome, with sd(D) at moves of its kernel if that is of no use.
+def tried(diary: Diary, outcome: Outcome, rng: np.random.Generator) -> Outcome:
+    """Return the outcome, with sd(D) at moves of its kernel if it is of no use there.
 
     It can take trust away, and gives none: moves of a surrogate say nothing of mass that it has walled off.
     """
@@ -66,5 +70,10 @@ def _discrepancies(diary: Diary, outcome: Outcome, rng: np.random.Generator, n: 
         return np.empty(0)
     with np.errstate(all="ignore"):
         foretold = np.asarray(outcome.kernel.surrogate.potential(places))  # type: ignore[union-attr]
+    heard, diary.evaluator.observer = (
+        diary.evaluator.observer,
+        None,
+    )  # nothing to learn from without gradients
     discrepancy = diary.evaluator.value(places).potential - foretold
+    diary.evaluator.observer = heard
     return discrepancy[~np.isnan(discrepancy)]

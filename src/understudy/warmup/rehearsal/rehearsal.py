@@ -16,7 +16,7 @@ from understudy.errors import BudgetError
 from understudy.kernels import HMC, State, Streams, SurrogateTransition
 from understudy.surrogates import Surrogate, TrainingSet
 from understudy.surrogates.outputs import Forward
-from understudy.warmup.gradient_check import check_density
+from understudy.warmup.gradient_check import check_density, check_start
 from understudy.warmup.rehearsal.audit import audit, exact_kernel
 from understudy.warmup.rehearsal.basins import call_back, spread_out, with_more_starts
 from understudy.warmup.rehearsal.candidates import Candidates
@@ -26,6 +26,7 @@ from understudy.warmup.rehearsal.explore import Explorer, first_walkers
 from understudy.warmup.rehearsal.find import Start, find
 from understudy.warmup.rehearsal.freeze import freeze
 from understudy.warmup.rehearsal.frontier import look_beyond
+from understudy.warmup.rehearsal.pilot import USELESS, tried
 from understudy.warmup.rehearsal.plan import Plan
 from understudy.warmup.rehearsal.scout import scouts
 from understudy.warmup.start import find_start
@@ -34,6 +35,8 @@ MOST_AUDITS = 3
 #: Rounds to learn a basin in that had been abandoned.
 N_RECALLED = 6
 N_SCOUTS = 4
+#: How often what has been learnt is tried at moves of the draws.
+MOST_PILOTS = 2
 #: Rounds without a move after which the frame is made narrower, and after which nothing more is hoped for.
 FEW_IDLE, MOST_IDLE = 3, 12
 #: How much more must be known than at the last training to train again before a look beyond.
@@ -92,12 +95,18 @@ def rehearse(
     by_outputs = hasattr(target, "likelihood")
     candidates = Candidates(target, diary, rng, recipe)
     tell("find", np.inf, np.nan)
-    first = find_start(evaluator, streams, init, diary.gradient)
+    # A limit is not to be spent on gradients that only a fall-back would need.
+    limited = plan.budget is not None or plan.is_capped
+    with_gradient = diary.gradient or (target.has_gradient and not limited)
+    first = find_start(evaluator, streams, init, with_gradient)
     if by_outputs:
         _check_densities(target, diary)  # type: ignore[arg-type]
+    if with_gradient:
+        check_start(evaluator, first)
+    if by_outputs:
         start = find_by_outputs(diary, candidates, first)
     else:
-        if init is None and plan.budget is None and not plan.is_capped:
+        if init is None and not limited:
             first = with_more_starts(diary, first)
         start = spread_out(find(diary, first, rng), streams.n_chains)
     if not by_outputs and not diary.gradient:
@@ -125,8 +134,11 @@ def rehearse(
     if candidates.n_known < len(diary):
         explorer.learn()
     call_back(explorer, *home)
+    outcome = replace(_outcome(explorer, streams, history), walled=walled)
+    if diary.gradient and not limited:
+        outcome = _piloted(explorer, streams, history, outcome, tell)
     evaluator.observer = None
-    return replace(_outcome(explorer, streams, history), walled=walled)
+    return outcome
 
 
 def _check_densities(target: Forward, diary: Diary) -> None:
@@ -196,6 +208,24 @@ def _is_surprised(explorer: Explorer, plan: Plan, tell: Tell) -> bool:
     surprised = audit(explorer) > plan.few_surprises
     explorer.learn()
     return surprised
+
+
+def _piloted(
+    explorer: Explorer, streams: Streams, history: list[tuple[int, float]], outcome: Outcome, tell: Tell
+) -> Outcome:
+    """Try a surrogate at moves of the draws; one that fails there learns on before it is tried for the last time."""
+    explorer.diary.evaluator.limit = None  # this is not what the plan had in mind
+    for again in range(MOST_PILOTS):
+        if not outcome.sd < USELESS:  # known to be of no use
+            break
+        tell("pilot", outcome.sd, explorer.accepted[-1])
+        found = tried(explorer.diary, outcome, explorer.rng)
+        if found is outcome or again == MOST_PILOTS - 1:
+            return found
+        explorer.rounds(N_RECALLED)
+        walled = _is_walled(explorer, tell)
+        outcome = replace(_outcome(explorer, streams, history), walled=walled)
+    return outcome
 
 
 def _outcome(explorer: Explorer, streams: Streams, history: list[tuple[int, float]]) -> Outcome:

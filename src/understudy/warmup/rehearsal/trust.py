@@ -11,10 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from understudy.errors import SurrogateError
+from understudy.warmup.rehearsal.pilot import USELESS
 from understudy.warmup.rehearsal.rehearsal import Outcome
 
-#: sd(D) up to which trust is full, and from which on there is none.
-GOOD, USELESS = 0.5, 1.3
+#: sd(D) up to which trust is full; from `USELESS` on there is none.
+GOOD = 0.5
 #: Share of surprises up to which trust is full, and from which on there is none.
 FEW_SURPRISES, MANY_SURPRISES = 0.1, 0.4
 #: Doubt if the last look beyond the frontier found mass that had been walled off.
