@@ -18,8 +18,9 @@ class Auto:
     surrogate does not earn trust, steps with exact gradients are mixed in, up to all of them, and the run says so.
 
     What it cannot promise: a mode that no descent from the starts arrives at is missed, and nothing tells of it; give
-    ``init=`` with chains far apart where there may be several. The tips of a thin curved ridge, and tails as heavy as
-    a Cauchy's, can be missed without a warning too.
+    ``init=`` with chains far apart where there may be several. The tips of a thin curved ridge, a wide heap of mass
+    under a narrow spike, and tails heavier than those of a Student t with five degrees of freedom can be missed without
+    a warning too.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ def rng():
 
 def test_a_surrogate_that_is_worse_at_moves_of_the_draws_loses_trust():
     diary, outcome = Asked(rough), known(sd=0.7)
-    found = tried(diary, outcome, rng())
+    found = tried(diary, outcome, rng(), 4000)
     assert found.sd > USELESS and diary.n <= N_MOVES
     assert replace(found, sd=outcome.sd) == outcome
 
@@ -69,14 +69,21 @@ def test_a_surrogate_that_is_worse_at_moves_of_the_draws_loses_trust():
 @pytest.mark.parametrize("sd", [0.7, 3.0])
 def test_one_that_does_better_there_gains_none(sd):
     outcome = known(sd)
-    assert tried(Asked(normal), outcome, rng()) is outcome
+    assert tried(Asked(normal), outcome, rng(), 4000) is outcome
+
+
+@pytest.mark.parametrize(("n_draws", "most"), [(4000, N_MOVES), (1000, 20), (500, 0)])
+def test_it_costs_a_small_share_of_the_draws(n_draws, most):
+    diary = Asked(rough)
+    tried(diary, known(sd=0.7), rng(), n_draws)
+    assert 0.8 * most <= diary.n <= most
 
 
 def test_one_that_lets_nobody_move_is_of_no_use_and_costs_nothing():
     stuck = known(sd=0.7)
     stuck = replace(stuck, kernel=stuck.kernel.replace(step_size=1e6, trajectory_length=1e6))
     diary = Asked(normal)
-    assert tried(diary, stuck, rng()).sd == np.inf and diary.n == 0
+    assert tried(diary, stuck, rng(), 4000).sd == np.inf and diary.n == 0
 
 
 def test_without_an_edge_nothing_is_spent():

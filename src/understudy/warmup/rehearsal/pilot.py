@@ -23,6 +23,8 @@ USELESS = 1.3
 
 #: Share of trials outside the support from which on there is an edge; moves that are made, and the fewest that tell.
 EDGE, N_MOVES, FEWEST = 0.03, 32, 12
+#: What moves may cost, as a share of the draws, where nothing has been met that speaks for them.
+SHARE = 0.02
 
 
 def pilot(diary: Diary, outcome: Outcome, rng: np.random.Generator, most: int) -> tuple[Outcome, float]:
@@ -49,12 +51,16 @@ def pilot(diary: Diary, outcome: Outcome, rng: np.random.Generator, most: int) -
     return replace(outcome, sd=spread(discrepancy)), float(np.isposinf(discrepancy).mean())
 
 
-def tried(diary: Diary, outcome: Outcome, rng: np.random.Generator) -> Outcome:
+def tried(diary: Diary, outcome: Outcome, rng: np.random.Generator, n_draws: int) -> Outcome:
     """Return the outcome, with sd(D) at moves of its kernel if it is of no use there.
 
-    It can take trust away, and gives none: moves of a surrogate say nothing of mass that it has walled off.
+    It can take trust away, and gives none: moves of a surrogate say nothing of mass that it has walled off. It costs
+    at most `SHARE` of the `n_draws` to be made; where that is too little to tell, nothing is spent.
     """
-    discrepancy = _discrepancies(diary, outcome, rng, N_MOVES)
+    n = min(N_MOVES, int(SHARE * n_draws))
+    if n < FEWEST:
+        return outcome
+    discrepancy = _discrepancies(diary, outcome, rng, n)
     sd = spread(discrepancy) if len(discrepancy) >= FEWEST else np.inf
     return replace(outcome, sd=sd) if sd > max(USELESS, outcome.sd) else outcome
 

@@ -136,7 +136,7 @@ def rehearse(
     call_back(explorer, *home)
     outcome = replace(_outcome(explorer, streams, history), walled=walled)
     if diary.gradient and not limited:
-        outcome = _piloted(explorer, streams, history, outcome, tell)
+        outcome = _piloted(explorer, streams, history, outcome, plan.n_draws, tell)
     evaluator.observer = None
     return outcome
 
@@ -211,7 +211,12 @@ def _is_surprised(explorer: Explorer, plan: Plan, tell: Tell) -> bool:
 
 
 def _piloted(
-    explorer: Explorer, streams: Streams, history: list[tuple[int, float]], outcome: Outcome, tell: Tell
+    explorer: Explorer,
+    streams: Streams,
+    history: list[tuple[int, float]],
+    outcome: Outcome,
+    n_draws: int,
+    tell: Tell,
 ) -> Outcome:
     """Try a surrogate at moves of the draws; one that fails there learns on before it is tried for the last time."""
     explorer.diary.evaluator.limit = None  # this is not what the plan had in mind
@@ -219,7 +224,7 @@ def _piloted(
         if not outcome.sd < USELESS:  # known to be of no use
             break
         tell("pilot", outcome.sd, explorer.accepted[-1])
-        found = tried(explorer.diary, outcome, explorer.rng)
+        found = tried(explorer.diary, outcome, explorer.rng, n_draws)
         if found is outcome or again == MOST_PILOTS - 1:
             return found
         explorer.rounds(N_RECALLED)
