@@ -33,6 +33,14 @@ def require_flag(name: str, value: object) -> bool:
     return bool(value)
 
 
+def require_version(version: object) -> None:
+    """Raise unless `version`, of a user's model, is a string or None."""
+    if version is not None and not isinstance(version, str):
+        raise InputError(
+            f"version must be a word of your own, got {version!r:.80}; for example 'mesh 2, data of May'"
+        )
+
+
 def require_dim(dim: object) -> int:
     """Return `dim` if it is a positive integer."""
     if isinstance(dim, bool) or not isinstance(dim, (int, np.integer)) or dim < 1:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from understudy.checks import require_flag, require_whole
+from understudy.checks import require_flag, require_version, require_whole
 from understudy.dynamics import EuclideanMetric
 from understudy.errors import BudgetError, InputError
 from understudy.kernels import Kernel
@@ -39,10 +39,7 @@ def check_manner(progressbar: Any, version: Any) -> None:
     """Raise `InputError` if what does not touch the draws is nothing of its kind."""
     if progressbar is not None:
         require_flag("progressbar", progressbar)
-    if version is not None and not isinstance(version, str):
-        raise InputError(
-            f"version must be a word of your own, got {version!r:.80}; for example 'mesh 2, data of May'"
-        )
+    require_version(version)
 
 
 def check_request(

@@ -15,7 +15,8 @@ counts, times, and applies the rules for failures:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -105,6 +106,15 @@ class Evaluator(Settler):
 
     observer: Callable[[Evaluation], None] | None = None
     _n_outputs: int | None = field(default=None, init=False, repr=False)  # their width, once seen
+
+    @contextmanager
+    def unheard(self) -> Iterator[None]:
+        """Evaluate what the observer is not to hear of."""
+        observer, self.observer = self.observer, None
+        try:
+            yield
+        finally:
+            self.observer = observer
 
     def value(self, position: np.ndarray) -> Evaluation:
         """Return exact potentials of positions ``(n, dim)``."""

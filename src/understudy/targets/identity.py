@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from understudy.errors import InputError
+from understudy.checks import require_version
 from understudy.targets.densities import GaussianLikelihood, NormalPrior, UniformPrior
 from understudy.targets.identity_differences import differing
 from understudy.targets.target import AnyTarget
@@ -47,10 +47,7 @@ def identify(target: AnyTarget, version: str | None = None) -> dict[str, str]:
     >>> identity["names"], identity["bounds"], identity["version"]
     ('["a", "b"]', '[[0.0, null], [null, null]]', '"v1"')
     """
-    if version is not None and not isinstance(version, str):
-        raise InputError(
-            f"version must be a word of your own, got {version!r:.80}; for example 'mesh 2, data of May'"
-        )
+    require_version(version)
     found: dict[str, Any] = {
         "kind": "forward" if _is_forward(target) else "log-density",
         "dim": int(target.dim),

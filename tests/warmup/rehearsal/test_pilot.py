@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+import understudy as us
 from understudy import QuadraticNetwork, TrainingSet, Whitening
+from understudy.warmup.rehearsal import rehearsal
 from understudy.warmup.rehearsal.freeze import freeze
+from understudy.warmup.rehearsal.law import USELESS
 from understudy.warmup.rehearsal.pilot import EDGE, N_MOVES, pilot, tried
-from understudy.warmup.rehearsal.trust import USELESS
 
 DIM = 4
 
@@ -47,8 +50,8 @@ class Asked:
     """A diary that knows its lowest potential, and counts what is asked of it."""
 
     def __init__(self, potential, outside=0.0):
-        self.potential, self.n, self.lowest, self.observer = potential, 0, 0.0, None
-        self.evaluator, self.outside = self, lambda playing: outside
+        self.potential, self.n, self.lowest = potential, 0, 0.0
+        self.evaluator, self.outside, self.unheard = self, lambda playing: outside, nullcontext
 
     def value(self, x):
         self.n += len(x)
@@ -99,3 +102,19 @@ def test_with_an_edge_moves_tell_how_many_end_beyond_it():
     found, outside = pilot(diary, outcome, rng(), most=20)
     assert 0.1 < outside < 0.9 and found.sd > outcome.sd and diary.n <= 20
     assert pilot(diary, outcome, rng(), most=3) == (outcome, 0.2)
+
+
+@pytest.mark.parametrize(("n_failures", "share"), [(0, 0.0), (1, 0.0), (2, 1.0)])
+def test_who_fails_once_learns_on_and_who_fails_twice_is_left_out(monkeypatch, n_failures, share):
+    seen = []
+
+    def fail_first(diary, outcome, rng, n_draws):
+        seen.append(len(diary))
+        return replace(outcome, sd=4.0) if len(seen) <= n_failures else outcome
+
+    monkeypatch.setattr(rehearsal, "tried", fail_first)
+    target = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=3)
+    run = us.sample(target, draws=20, random_seed=1, progressbar=False)
+    assert run.surrogate.exact_share == share
+    assert len(seen) == min(n_failures + 1, 2)
+    assert sorted(set(seen)) == seen, "it learnt on before it was tried again"

@@ -20,6 +20,8 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import erfc, ndtr
 
+#: sd(D) from which on a surrogate is of no use: exact steps cost less.
+USELESS = 1.3
 #: How much larger the training set is in the look ahead of `learning_pays`, and how fast sd(D) falls with it.
 LOOK_AHEAD = 1.25
 USUAL_RATE = 0.7

@@ -13,13 +13,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from understudy.warmup.rehearsal.diary import Diary, spread
+from understudy.warmup.rehearsal.law import USELESS
 from understudy.warmup.rehearsal.walk import walk
 
 if TYPE_CHECKING:
     from understudy.warmup.rehearsal.rehearsal import Outcome
-
-#: sd(D) from which on a surrogate is of no use.
-USELESS = 1.3
 
 #: Share of trials outside the support from which on there is an edge; moves that are made, and the fewest that tell.
 EDGE, N_MOVES, FEWEST = 0.03, 32, 12
@@ -76,10 +74,6 @@ def _discrepancies(diary: Diary, outcome: Outcome, rng: np.random.Generator, n: 
         return np.empty(0)
     with np.errstate(all="ignore"):
         foretold = np.asarray(outcome.kernel.surrogate.potential(places))  # type: ignore[union-attr]
-    heard, diary.evaluator.observer = (
-        diary.evaluator.observer,
-        None,
-    )  # nothing to learn from without gradients
-    discrepancy = diary.evaluator.value(places).potential - foretold
-    diary.evaluator.observer = heard
+    with diary.evaluator.unheard():  # values without gradients are not learnt from
+        discrepancy = diary.evaluator.value(places).potential - foretold
     return discrepancy[~np.isnan(discrepancy)]

@@ -26,7 +26,8 @@ from understudy.warmup.rehearsal.explore import Explorer, first_walkers
 from understudy.warmup.rehearsal.find import Start, find
 from understudy.warmup.rehearsal.freeze import freeze
 from understudy.warmup.rehearsal.frontier import look_beyond
-from understudy.warmup.rehearsal.pilot import USELESS, tried
+from understudy.warmup.rehearsal.law import USELESS
+from understudy.warmup.rehearsal.pilot import tried
 from understudy.warmup.rehearsal.plan import Plan
 from understudy.warmup.rehearsal.scout import scouts
 from understudy.warmup.start import find_start
@@ -219,7 +220,7 @@ def _piloted(
     tell: Tell,
 ) -> Outcome:
     """Try a surrogate at moves of the draws; one that fails there learns on before it is tried for the last time."""
-    explorer.diary.evaluator.limit = None  # this is not what the plan had in mind
+    explorer.diary.evaluator.limit = None  # that was for learning, and nothing is limited here
     for again in range(MOST_PILOTS):
         if not outcome.sd < USELESS:  # known to be of no use
             break

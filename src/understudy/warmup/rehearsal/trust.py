@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from understudy.errors import SurrogateError
-from understudy.warmup.rehearsal.pilot import USELESS
+from understudy.warmup.rehearsal.law import USELESS
 from understudy.warmup.rehearsal.rehearsal import Outcome
 
 #: sd(D) up to which trust is full; from `USELESS` on there is none.
