@@ -122,7 +122,7 @@ def plan_for(
     if budget is not None:
         most = min(most, 2 * budget // 3)
     looks, more = most >= LOOK_FROM * n_probes(), 0
-    if target.has_gradient and tune is None and budget is None:
+    if (target.has_gradient or hasattr(target, "likelihood")) and tune is None and budget is None:
         looks, most, more = True, most + n_probes(), int(MORE_SHARE * n_draws)
     reserve = n_probes() if looks else 0
     return Plan(dim, n_draws, most, budget, is_capped=tune is not None, reserve=reserve, more=more)

@@ -9,8 +9,9 @@ import understudy as us
 from understudy.kernels import State, Streams
 from understudy.surrogates import Whitening
 from understudy.targets import Evaluator
-from understudy.warmup.rehearsal.arrive import FURTHER, REACH, Arrival, arrive
+from understudy.warmup.rehearsal.arrive import Arrival, arrive
 from understudy.warmup.rehearsal.candidates import Candidates
+from understudy.warmup.rehearsal.descent import FURTHER, REACH
 from understudy.warmup.rehearsal.design import find_by_outputs
 from understudy.warmup.rehearsal.diary import Diary
 from understudy.warmup.rehearsal.find import typical_height

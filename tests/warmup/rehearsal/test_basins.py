@@ -10,8 +10,9 @@ from understudy.kernels import State
 from understudy.surrogates import Whitening
 from understudy.targets import Evaluator
 from understudy.warmup.rehearsal import Diary
-from understudy.warmup.rehearsal.basins import abandoned, call_back, spread_out, with_more_starts
+from understudy.warmup.rehearsal.basins import Homes, abandoned, spread_out, with_more_starts
 from understudy.warmup.rehearsal.candidates import Candidates
+from understudy.warmup.rehearsal.descent import Descent
 from understudy.warmup.rehearsal.explore import Explorer, Walkers
 from understudy.warmup.rehearsal.find import Start
 
@@ -51,14 +52,14 @@ HOMES = np.array([[5.0, 0.0], [-5.0, 0.0]])
 def test_a_basin_that_was_left_gets_its_walker_back():
     explorer = explorer_at(np.array([[5.2, 0.1], [4.6, -0.3]]))
     assert abandoned(explorer, HOMES, -two_modes(HOMES)).tolist() == [False, True]
-    assert call_back(explorer, HOMES, -two_modes(HOMES))
+    assert Homes(HOMES, -two_modes(HOMES)).call_back(explorer)
     np.testing.assert_array_equal(explorer.walkers.position, [[5.2, 0.1], HOMES[1]])
     np.testing.assert_allclose(explorer.walkers.potential, -two_modes(explorer.walkers.position))
 
 
 def test_nobody_is_called_back_to_where_others_are():
     explorer = explorer_at(np.array([[5.2, 0.1], [-5.6, -0.3]]))
-    assert not call_back(explorer, HOMES[::-1], -two_modes(HOMES))
+    assert not Homes(HOMES[::-1], -two_modes(HOMES)).call_back(explorer)
     np.testing.assert_array_equal(explorer.walkers.position[0], [5.2, 0.1])
 
 
@@ -66,6 +67,34 @@ def test_nor_to_where_there_is_no_mass():
     explorer = explorer_at(np.array([[5.2, 0.1], [4.6, -0.3]]))
     far = np.array([[5.0, 0.0], [0.0, 40.0]])
     assert not abandoned(explorer, far, -two_modes(far)).any()
+
+
+def descents_to(position):
+    return [Descent(each, float(-two_modes(each[None])[0]), 1.0) for each in np.array(position)]
+
+
+def test_the_most_crowded_walkers_are_sent_to_new_homes():
+    explorer = explorer_at(np.array([[5.2, 0.1], [4.0, -1.3], [5.1, 0.1], [5.0, 2.0]]))
+    homes = Homes.of(explorer)
+    assert homes.send(explorer, descents_to([[-5.0, 0.0], [-5.1, 0.0]]))  # these two are one place
+    sent = (explorer.walkers.position == [-5.0, 0.0]).all(axis=1)
+    assert sent.sum() == 1 and sent[[0, 2]].any()
+    np.testing.assert_array_equal(homes.position, explorer.walkers.position)
+    np.testing.assert_allclose(homes.potential, -two_modes(homes.position))
+    assert not Homes.of(explorer).send(explorer, [])
+
+
+def test_one_walker_stays_however_many_homes_there_are():
+    explorer = explorer_at(np.array([[5.2, 0.1], [4.6, -0.3]]))
+    Homes.of(explorer).send(explorer, descents_to([[-5.0, 0.0], [5.0, 9.0], [-5.0, 9.0]]))
+    assert (np.abs(explorer.walkers.position - [5.0, 0.0]) < 1.0).all(axis=1).sum() == 1
+
+
+def test_a_walker_that_is_alone_stays_and_a_warm_one_goes():
+    explorer = explorer_at(np.array([[5.2, 0.1], [4.6, -0.3]]))
+    explorer.walkers.exponent[1] = 0.5
+    assert Homes.of(explorer).send(explorer, descents_to([[-5.0, 0.0], [5.0, 9.0]]))
+    np.testing.assert_array_equal(explorer.walkers.position, [[5.2, 0.1], [-5.0, 0.0]])
 
 
 def test_more_starts_are_opposite_to_the_lowest_and_further_out():

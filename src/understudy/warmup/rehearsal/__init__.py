@@ -2,10 +2,12 @@
 
 =============== ======================================================================
 `find`, `design` get to the typical set: by descent, by outputs, by values alone
+`arrive`, `descent` trust regions on emulated outputs
 `basins`        more starts, and none of the basins they find is lost again
 `candidates`    which surrogates are in training, and which of them plays
 `explore`       walkers on the surrogate; every exact evaluation is a test, then a lesson
 `scout`         look where the surrogate is unsure and may be too high
+`elsewhere`     descents from all over the prior, where outputs make them cheap
 `audit`         a few trajectories with exact gradients
 `frontier`, `crest` a few values beyond the outermost draws, round bends too
 `plan`, `law`   when to stop: what a surrogate of given quality is worth

@@ -12,23 +12,20 @@ gives.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from understudy.surrogates import Fitted, OutputSurrogate, TrainingSet, Whitening
-from understudy.targets import AnyTarget, GaussianLikelihood
-from understudy.warmup.rehearsal.diary import Diary
+from understudy.surrogates import TrainingSet, Whitening
+from understudy.targets import GaussianLikelihood
+from understudy.warmup.rehearsal.descent import Descent, Region
 from understudy.warmup.rehearsal.find import Start, typical_height
 
 #: Share of the evaluations left that arriving may take.
 SHARE = 0.6
-#: Positions are looked at so far out of the prior's draws, in units of their spread, and so many times as far as the
-#: lowest one: models need not work further out.
-REACH, FURTHER = 3.5, 1.5
-#: Descents end at gains below this, and at radii below this in units of the prior's spread.
-GAIN, LEAST_RADIUS = 0.5, 1e-6
+#: Descents end at radii below this, in units of the prior's spread.
+LEAST_RADIUS = 1e-6
 #: What a trust region learns from: positions within so many radii, which vary at least so much in every direction.
 LOCAL, LEAST_SPREAD = 2.0, 0.15
 #: Draws of the prior of which the lowest is the start of a further descent, for each parameter and one.
@@ -39,46 +36,9 @@ MOST_FRESH, FAR_OFF = 3, 6.0
 
 
 @dataclass
-class Descent:
-    """A trust region around the lowest position of one chain.
+class Arrival(Region):
+    """The descents by which chains arrive, and what they may cost."""
 
-    Attributes
-    ----------
-    position : ndarray of shape (dim,)
-    potential : float
-        Exact.
-    radius : float
-        In units of the frame.
-    curvature : ndarray of shape (dim, dim) or None
-        Of the emulated potential at the position, in the frame.
-    settled : bool
-        Whether there is nothing more to gain.
-    """
-
-    position: np.ndarray
-    potential: float
-    radius: float
-    curvature: np.ndarray | None = None
-    settled: bool = False
-
-
-@dataclass
-class Arrival:
-    """What descents have in common.
-
-    Parameters
-    ----------
-    diary : Diary
-    target : ForwardTarget
-    frame : Whitening
-        Of the prior.
-    rng : Generator
-    """
-
-    diary: Diary
-    target: AnyTarget
-    frame: Whitening
-    rng: np.random.Generator
     most: int = 0
 
     def __post_init__(self) -> None:
@@ -117,29 +77,10 @@ class Arrival:
             self._step(descent)
 
     def _step(self, descent: Descent) -> None:
-        known = self._local(descent)
-        around = Whitening(descent.position, descent.radius * self.frame.factor)
-        recipe = replace(OutputSurrogate.of(self.target), whitening=around)  # type: ignore[arg-type]
-        emulated = recipe.fit(known, self.rng)
-        descent.curvature = (
-            self.frame.factor.T @ emulated.hessian(descent.position[None])[0] @ self.frame.factor
-        )
-        end = self._minimum(emulated, around)
-        before, after = emulated.potential(np.stack([descent.position, end]))
-        gain = float(before - after)
-        if not gain > GAIN:
-            descent.settled = abs(before - descent.potential) < 1.0
-            descent.radius *= 0.4
-            return
-        found = float(self.diary.evaluate(end[None]).potential[0])
-        ratio = (descent.potential - found) / gain
-        far = np.abs(around.to_white(end[None])).max() > 0.8
-        if found < descent.potential:
-            descent.position, descent.potential = end, found
-        if ratio < 0.25:
-            descent.radius *= 0.4
-        elif ratio > 0.7 and far:
-            descent.radius *= 2.5
+        proposed = self.propose(descent, self._local(descent))
+        if proposed is not None:
+            end, gain = proposed
+            self.judge(descent, end, gain, float(self.diary.evaluate(end[None]).potential[0]))
 
     def _local(self, descent: Descent) -> TrainingSet:
         """Return what is known within the trust region; pay for directions that have not been looked at."""
@@ -154,9 +95,7 @@ class Arrival:
             white = self.within(centre + signs * descent.radius * lacking)
             self.diary.evaluate(self.frame.from_white(white))
             known, _ = self._nearest(descent)
-        # All of it is of use: the emulator is not to leave out what lies high.
-        height = float(known.potential.min()) + known.typical_height
-        return replace(known, potential=np.minimum(known.potential, height))
+        return known
 
     def _nearest(self, descent: Descent) -> tuple[TrainingSet, np.ndarray]:
         known = self.diary.training()
@@ -166,48 +105,6 @@ class Arrival:
         most = np.sort(distance)[: (dim + 1) * (dim + 4) // 2][-1]
         chosen = distance <= min(most, LOCAL * descent.radius)
         return known.rows(chosen), apart[chosen]
-
-    def _minimum(self, emulated: Fitted, around: Whitening) -> np.ndarray:
-        """Return the minimum inside the trust region."""
-        size = np.diag(around.factor) / np.diag(self.frame.factor)
-        centre, reach = self.frame.to_white(around.mean[None])[0], self.reach
-        low, high = np.clip((-reach - centre) / size, -1.0, 0.0), np.clip((reach - centre) / size, 0.0, 1.0)
-        return minimum(emulated, around, around.mean, list(zip(low, high, strict=True)))
-
-    @property
-    def reach(self) -> float:
-        """How far out positions are looked at."""
-        known = self.diary.training()
-        lowest = self.frame.to_white(known.position[[int(known.potential.argmin())]])
-        return max(REACH, FURTHER * float(np.abs(lowest).max()))
-
-    def within(self, white: np.ndarray) -> np.ndarray:
-        """Return positions in the frame, not further out than the reach."""
-        return np.clip(white, -self.reach, self.reach)
-
-
-def minimum(
-    surrogate: Fitted,
-    frame: Whitening,
-    position: np.ndarray,
-    bounds: list[tuple[float, float]] | None = None,
-    iterations: int = 200,
-) -> np.ndarray:
-    """Return a minimum of the surrogate near a position, within bounds in the frame."""
-    from scipy.optimize import minimize  # slow to import
-
-    def height(white: np.ndarray) -> tuple[float, np.ndarray]:
-        with np.errstate(all="ignore"):
-            potential, gradient = surrogate.potential_and_gradient(frame.from_white(white[None]))
-        if not (np.isfinite(potential).all() and np.isfinite(gradient).all()):
-            return 1e100, np.zeros_like(white)
-        return float(potential[0]), frame.gradient_to_white(gradient)[0]
-
-    start = frame.to_white(position[None])[0]
-    found = minimize(
-        height, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": iterations}
-    )
-    return frame.from_white(found.x[None])[0]
 
 
 def arrive(

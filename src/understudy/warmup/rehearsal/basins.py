@@ -8,9 +8,13 @@ descents have ended somebody must be able to come by, on the surrogate; if not, 
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from understudy.kernels import State
+from understudy.surrogates import Whitening
+from understudy.warmup.rehearsal.descent import Descent
 from understudy.warmup.rehearsal.diary import Diary
 from understudy.warmup.rehearsal.explore import Explorer, Walkers
 from understudy.warmup.rehearsal.find import Start, typical_height
@@ -51,26 +55,80 @@ def spread_out(start: Start, n_chains: int) -> Start:
     return Start(start.position[chosen], start.frame)
 
 
-def call_back(explorer: Explorer, home: np.ndarray, potential: np.ndarray) -> bool:
-    """Put cold walkers back to where their chains came from if nobody comes by there; return whether any was.
+@dataclass
+class Homes:
+    """Where cold walkers belong: somebody must be able to come by there.
 
     Parameters
     ----------
-    explorer : Explorer
-    home : ndarray of shape (n, dim)
-        Where the cold walkers began.
+    position : ndarray of shape (n, dim)
+        One for each cold walker.
     potential : ndarray of shape (n,)
         Exact potentials there.
     """
-    lost = abandoned(explorer, home, potential)
-    if not lost.any():
-        return False
+
+    position: np.ndarray
+    potential: np.ndarray
+
+    @classmethod
+    def of(cls, explorer: Explorer) -> Homes:
+        """Return those of walkers that are at home."""
+        walkers = explorer.walkers
+        return cls(walkers.position[walkers.cold], walkers.potential[walkers.cold])
+
+    def call_back(self, explorer: Explorer) -> bool:
+        """Put cold walkers back home if nobody comes by there; return whether any was."""
+        lost = abandoned(explorer, self.position, self.potential)
+        if not lost.any():
+            return False
+        _put(explorer, np.flatnonzero(explorer.walkers.cold)[lost], self.position[lost], self.potential[lost])
+        return True
+
+    def send(self, explorer: Explorer, ends: list[Descent]) -> bool:
+        """Give cold walkers new homes where descents have ended, the first of those that are far apart.
+
+        Those go that are nearest to another, and one stays where they have been; a walker that is alone stays, and
+        warm ones go instead. Return whether there was anywhere to go.
+        """
+        walkers, frame = explorer.walkers, explorer.frame
+        cold, warm = np.flatnonzero(walkers.cold), np.flatnonzero(~walkers.cold)
+        far = np.sqrt(2.0 * frame.mean.size)
+        chosen: list[Descent] = []
+        for each in ends:
+            if len(chosen) < max(len(cold) - 1, 1) and all(
+                _apart(frame, each, other) > far for other in chosen
+            ):
+                chosen.append(each)
+        if not chosen:
+            return False
+        places, heights = (
+            np.stack([each.position for each in chosen]),
+            np.array([each.potential for each in chosen]),
+        )
+        if len(cold) == 1:
+            _put(explorer, warm[:1], places, heights)
+            return True
+        between = np.linalg.norm(
+            frame.to_white(walkers.position[cold])[:, None] - frame.to_white(walkers.position[cold])[None],
+            axis=2,
+        )
+        np.fill_diagonal(between, np.inf)
+        rows = np.argsort(between.min(axis=1), kind="stable")[: len(chosen)]
+        self.position[rows], self.potential[rows] = places, heights
+        _put(explorer, cold[rows], places, heights)
+        return True
+
+
+def _put(explorer: Explorer, rows: np.ndarray, position: np.ndarray, potential: np.ndarray) -> None:
+    """Put walkers at positions."""
     walkers = explorer.walkers
-    rows = np.flatnonzero(walkers.cold)[lost]
     new_position, new_potential = walkers.position.copy(), walkers.potential.copy()
-    new_position[rows], new_potential[rows] = home[lost], potential[lost]
+    new_position[rows], new_potential[rows] = position, potential
     explorer.walkers = Walkers(new_position, new_potential, walkers.exponent)
-    return True
+
+
+def _apart(frame: Whitening, one: Descent, other: Descent) -> float:
+    return float(np.linalg.norm(frame.vector_to_white(one.position - other.position)))
 
 
 def abandoned(explorer: Explorer, home: np.ndarray, potential: np.ndarray) -> np.ndarray:

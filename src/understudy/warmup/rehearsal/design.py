@@ -16,8 +16,9 @@ import numpy as np
 from understudy.kernels import State
 from understudy.surrogates import Whitening
 from understudy.targets import AnyTarget
-from understudy.warmup.rehearsal.arrive import Arrival, arrive, minimum
+from understudy.warmup.rehearsal.arrive import Arrival, arrive
 from understudy.warmup.rehearsal.candidates import Candidates
+from understudy.warmup.rehearsal.descent import minimum
 from understudy.warmup.rehearsal.diary import Diary
 from understudy.warmup.rehearsal.find import Start, typical_height
 from understudy.warmup.rehearsal.walk import find_step, transition, walk
@@ -29,7 +30,7 @@ MOST_ROUNDS = 15
 def find_by_outputs(diary: Diary, candidates: Candidates, state: State) -> Start:
     """Run the model at draws from the prior, then follow its emulator to the typical set."""
     target, rng, dim = candidates.target, candidates.rng, state.position.shape[1]
-    prior = _prior_draws(target, rng)
+    prior = prior_draws(target, rng)
     frame = Whitening.from_positions(prior)
     n_different = len(np.unique(state.position, axis=0))  # all chains may start at one place
     diary.evaluate(prior[: max(dim + 2 - n_different, 0)])
@@ -64,7 +65,7 @@ def determine_quadratic(diary: Diary, start: Start, rng: np.random.Generator) ->
     diary.evaluate(start.frame.from_white(white))
 
 
-def _prior_draws(target: AnyTarget, rng: np.random.Generator) -> np.ndarray:
+def prior_draws(target: AnyTarget, rng: np.random.Generator) -> np.ndarray:
     """Return draws from the prior, as positions; uniform ones where it cannot be drawn from."""
     first = target.sample_start(rng)
     if first is None:

@@ -18,10 +18,11 @@ from understudy.surrogates import Surrogate, TrainingSet
 from understudy.surrogates.outputs import Forward
 from understudy.warmup.gradient_check import check_density, check_start
 from understudy.warmup.rehearsal.audit import audit, exact_kernel
-from understudy.warmup.rehearsal.basins import call_back, spread_out, with_more_starts
+from understudy.warmup.rehearsal.basins import Homes, spread_out, with_more_starts
 from understudy.warmup.rehearsal.candidates import Candidates
 from understudy.warmup.rehearsal.design import determine_quadratic, find_by_outputs
 from understudy.warmup.rehearsal.diary import Diary, middle
+from understudy.warmup.rehearsal.elsewhere import look_elsewhere
 from understudy.warmup.rehearsal.explore import Explorer, first_walkers
 from understudy.warmup.rehearsal.find import Start, find
 from understudy.warmup.rehearsal.freeze import freeze
@@ -114,13 +115,20 @@ def rehearse(
         determine_quadratic(diary, start, rng)
     explorer = _explorer(diary, candidates, start, rng)
     history: list[tuple[int, float]] = []
-    home = explorer.walkers.position[explorer.walkers.cold], explorer.walkers.potential[explorer.walkers.cold]
-    audits, walled = 0, False
+    homes = Homes.of(explorer)
+    audits, walled, elsewhere = 0, False, by_outputs and not limited
     evaluator.limit = plan.most + plan.more
     try:
         while True:
             _explore(explorer, plan, history, tell)
-            if call_back(explorer, *home):
+            if elsewhere:
+                elsewhere = False
+                tell("look elsewhere", candidates.sd, explorer.accepted[-1])
+                if look_elsewhere(explorer, homes, plan.n_draws):
+                    explorer.rounds(N_RECALLED)
+                    plan = plan.longer(len(diary))
+                    continue
+            if homes.call_back(explorer):
                 explorer.rounds(N_RECALLED)
             walled = plan.reserve > 0 and _is_walled(explorer, tell)
             if not walled:
@@ -134,7 +142,7 @@ def rehearse(
         pass
     if candidates.n_known < len(diary):
         explorer.learn()
-    call_back(explorer, *home)
+    homes.call_back(explorer)
     outcome = replace(_outcome(explorer, streams, history), walled=walled)
     if diary.gradient and not limited:
         outcome = _piloted(explorer, streams, history, outcome, plan.n_draws, tell)

@@ -1,0 +1,115 @@
+"""Elsewhere: descents from all over the prior, to see whether a forward model fits its data in some other place too.
+
+Parameters may be exchanged, mirrored, or one fast process taken for another slow one: the data are then fitted in
+several places, and chains that began near one of them would never tell of the others. With outputs to emulate a
+descent is cheap, two or three runs of the model from wherever in the prior it begins, so some are made before learning
+ends. They go side by side. Most arrive at what is known by then, and say only that; where others end, and there is
+mass, cold walkers are put, which learn it like the rest.
+
+A basin into which a share p of the prior descends is missed by n descents with probability :math:`(1-p)^n`: one of a
+fifth by 16 of them in 3 runs of a hundred, one of a fiftieth mostly.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from understudy.surrogates import TrainingSet, Whitening
+from understudy.warmup.rehearsal.basins import Homes
+from understudy.warmup.rehearsal.descent import Descent, Region
+from understudy.warmup.rehearsal.design import prior_draws
+from understudy.warmup.rehearsal.diary import middle
+from understudy.warmup.rehearsal.explore import Explorer
+from understudy.warmup.rehearsal.find import typical_height
+
+#: Descents, their steps at most, and the radius (in units of the prior's spread) at which they end.
+N_DESCENTS, MOST_STEPS, LEAST_RADIUS = 16, 20, 1e-3
+#: What they may cost: as a share of the draws, and even if that is less.
+SHARE, LEAST = 0.03, 48
+#: What a step learns from: so many times as many of the nearest evaluations as a plane takes, and no fewer than this.
+TIMES, FEWEST = 2, 8
+#: What is known is foretold within this, or so many times sd(D).
+OFF, SDS_OFF = 2.0, 5.0
+
+
+def look_elsewhere(explorer: Explorer, homes: Homes, n_draws: int) -> bool:
+    """Descend from draws of the prior, and send cold walkers to places with mass that are not known; return if any are.
+
+    Parameters
+    ----------
+    explorer : Explorer
+        Of a target with outputs, whose surrogate has been trained.
+    homes : Homes
+        Where cold walkers belong, changed for those that are sent.
+    n_draws : int
+        How many are to be made, of which the descents may cost a share.
+    """
+    diary, rng = explorer.diary, explorer.rng
+    target = diary.evaluator.target
+    known = Known(explorer)
+    prior = prior_draws(target, rng)
+    region = Region(diary, target, Whitening.from_positions(prior), rng)
+    most = len(diary) + max(int(SHARE * n_draws), LEAST)
+    found = diary.evaluate(prior[:N_DESCENTS])
+    descents = [
+        Descent(position, float(potential), 1.0)
+        for position, potential in zip(found.position, found.potential, strict=True)
+        if np.isfinite(potential)
+    ]
+    going = [each for each in descents if not known.has(each)]
+    for _ in range(MOST_STEPS):
+        going = _step(region, going, most - len(diary))
+        going = [each for each in going if not known.has(each)]
+        if not going or len(diary) >= most:
+            break
+    ends = [each for each in descents if known.is_low(each.potential) and not known.has(each)]
+    return homes.send(explorer, sorted(ends, key=lambda each: each.potential))
+
+
+def _step(region: Region, descents: list[Descent], most: int) -> list[Descent]:
+    """Take one step of each descent, at the cost of one evaluation or none; return those that can go on."""
+    steps = [(each, region.propose(each, _nearest(region, each))) for each in descents]
+    paid = [(each, *proposed) for each, proposed in steps if proposed is not None][: max(most, 0)]
+    if paid:
+        found = region.diary.evaluate(np.stack([end for _, end, _ in paid])).potential
+        for (each, end, gain), potential in zip(paid, found, strict=True):
+            region.judge(each, end, gain, float(potential))
+    return [each for each in descents if not each.settled and each.radius > LEAST_RADIUS]
+
+
+def _nearest(region: Region, descent: Descent) -> TrainingSet:
+    """Return the nearest evaluations: no more are paid for, wherever they are, and each step adds one where it ends."""
+    known = region.diary.training()
+    apart = np.linalg.norm(region.frame.vector_to_white(known.position - descent.position), axis=1)
+    n = max(TIMES * (known.dim + 1), FEWEST)
+    return known.rows(np.isin(np.arange(len(apart)), np.argsort(apart, kind="stable")[:n]))
+
+
+class Known:
+    """What was known before descents began: where there is mass, and what the surrogate says of it."""
+
+    def __init__(self, explorer: Explorer) -> None:
+        diary, self._candidates = explorer.diary, explorer.candidates
+        training = diary.training()
+        self._diary, self._frame = diary, explorer.frame
+        self._low = self._frame.to_white(training.position[self.are_low(training.potential)])
+        self._usual = middle(diary.discrepancies(self._candidates.playing))
+        self._off = max(OFF, SDS_OFF * self._candidates.sd)
+
+    def are_low(self, potential: np.ndarray) -> np.ndarray:
+        """Return which potentials are as low as those of some mass worth learning."""
+        return np.asarray(potential < self._diary.lowest + 0.5 * typical_height(self._frame.mean.size))
+
+    def is_low(self, potential: float) -> bool:
+        """Whether a potential is as low as that."""
+        return bool(self.are_low(np.array([potential]))[0])
+
+    def has(self, descent: Descent) -> bool:
+        """Whether a descent has come to where the surrogate knows of mass: near it, and the potential was foretold."""
+        white = self._frame.to_white(descent.position[None])
+        near = np.linalg.norm(self._low - white, axis=1).min(initial=np.inf) < np.sqrt(2.0 * white.shape[1])
+        if not near:
+            return False
+        with np.errstate(all="ignore"):
+            foretold = float(self._candidates.surrogate.potential(descent.position[None])[0])
+        return bool(abs(descent.potential - foretold - self._usual) < self._off)
