@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 from mutations import OneStep, mistake
 from mutations_hmc import forget
-from stand_ins import Fair
+from stand_ins import LEAPS, Fair, Flattened
 
 import understudy.kernels.guides
 import understudy.kernels.stages
@@ -16,6 +16,7 @@ from understudy import SurrogateHMC, SurrogateTransition
 from understudy.dynamics import glide, swing
 from understudy.dynamics.swing import turn
 from understudy.kernels.guides import SurrogateGuide
+from understudy.kernels.leaps import Leaps
 from understudy.kernels.stages import Swinging
 from understudy.kernels.state import State
 from understudy.testing import gumbel
@@ -29,6 +30,13 @@ LONG = OneStep("SurrogateHMC, always three leapfrog steps", FIXED, gumbel())
 MANY = OneStep("SurrogateTransition", TRANSITION, gumbel())
 SWINGING = SurrogateTransition(0.9, (2, 2), surrogate=Fair(), inner_steps=2, centre=[0.5, 0.5])
 SWUNG = OneStep("SurrogateTransition, swinging", SWINGING, gumbel())
+LEAPING = OneStep("SurrogateTransition, leaping", replace(TRANSITION, inner_steps=1, leaps=LEAPS), gumbel())
+LEAPING_FLAT = OneStep(
+    "SurrogateTransition, leaping on a poor stand-in",
+    SurrogateTransition(0.4, (2, 2), surrogate=Flattened(), inner_steps=1, leaps=LEAPS),
+    gumbel(),
+    n_chains=500_000,
+)
 MANY_TWICE = OneStep("SurrogateTransition, two steps", TRANSITION, gumbel(), steps=2)
 
 
@@ -139,6 +147,39 @@ def weightless(patch):
         return end, np.zeros_like(gained)
 
     patch.setattr(Swinging, "go", light)
+
+
+@mistake("volume of a leap forgotten", LEAPING)
+def shrunk(patch):
+    propose = Leaps.propose
+
+    def flat(self, position, uniforms):
+        end, stretch, counts = propose(self, position, uniforms)
+        return end, np.zeros_like(stretch), counts
+
+    patch.setattr(Leaps, "propose", flat)
+
+
+@mistake("leap that nothing leads back from", LEAPING)
+def one_way(patch):
+    propose = Leaps.propose
+
+    def bold(self, position, uniforms):
+        end, stretch, _ = propose(self, position, uniforms)
+        return end, stretch, np.ones(len(end), dtype=bool)
+
+    patch.setattr(Leaps, "propose", bold)
+
+
+@mistake("leap before the inner steps and none after them", LEAPING_FLAT)
+def unbalanced(patch):
+    leap, calls = understudy.kernels.transition._leapt, []
+
+    def first(leaps, stage, streams, point):
+        calls.append(None)
+        return leap(leaps, stage, streams, point) if len(calls) % 2 else point
+
+    patch.setattr(understudy.kernels.transition, "_leapt", first)
 
 
 @mistake("surrogate's potential remembered from before the last move", MANY_TWICE)

@@ -6,7 +6,7 @@ Of a method that trains a surrogate, what is tested is the kernel that `sample` 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from dense_metric import DenseCurvature
@@ -34,7 +34,7 @@ from understudy import (
     UnitMetric,
     sample,
 )
-from understudy.kernels import Kernel
+from understudy.kernels import Kernel, Leaps
 from understudy.testing import ExactTarget
 from understudy.warmup import learner_for
 
@@ -68,6 +68,17 @@ def left_by(method, exact: ExactTarget) -> Kernel:
 
 def transition(exact: ExactTarget) -> SurrogateTransition:
     return SurrogateTransition(0.7, 2, surrogate=trained(exact, RBFNetwork(8)), inner_steps=3)
+
+
+def leaping(exact: ExactTarget) -> SurrogateTransition:
+    """Return one that leaps between two places, of different width, which need not be modes for that."""
+    seen = exact.positions(np.random.default_rng(8), 400)
+    middle, scale = np.median(seen, axis=0), np.quantile(seen, 0.75, axis=0) - np.quantile(seen, 0.25, axis=0)
+    leaps = Leaps(
+        np.stack([middle - 0.5 * scale, middle + 0.8 * scale]),
+        np.stack([np.diag(0.4 * scale), np.diag(0.9 * scale)]),
+    )
+    return replace(transition(exact), inner_steps=1, leaps=leaps)
 
 
 class Unpublished:
@@ -107,6 +118,7 @@ LISTED = {
     ),
     "ARNS-HMC, unpublished": Listed(Unpublished, (ARNSHMC, SurrogateHMC), 100_000, steps=2),
     "surrogate transition": Listed(transition, (SurrogateTransition,), 200_000),
+    "surrogate transition with leaps": Listed(leaping, (SurrogateTransition,), 200_000),
     "mixture of two kernels": Listed(
         lambda exact: Mixture((transition(exact), HMC(1.0, 3, metric=UnitMetric())), (0.5, 0.5)),
         (Mixture,),

@@ -6,6 +6,7 @@ evaluations come from the evaluator; and only `correction` says accept.
 """
 
 from understudy.kernels.hmc import HMC
+from understudy.kernels.leaps import Leaps
 from understudy.kernels.mixture import Mixture
 from understudy.kernels.rmhmc import RMHMC
 from understudy.kernels.state import Info, Kernel, State
@@ -18,6 +19,7 @@ __all__ = [
     "RMHMC",
     "Info",
     "Kernel",
+    "Leaps",
     "Mixture",
     "SharedStream",
     "State",

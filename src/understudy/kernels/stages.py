@@ -43,6 +43,14 @@ class Stage(Protocol):
         """Return what is known of the stand-in at points of this stage."""
         ...
 
+    def places(self, point: PhasePoint) -> np.ndarray:
+        """Return points as positions ``(n, dim)``."""
+        ...
+
+    def put(self, point: PhasePoint, position: np.ndarray, counts: np.ndarray) -> PhasePoint:
+        """Return the points put to positions, with potentials; NaN where that does not count."""
+        ...
+
 
 @dataclass(frozen=True, eq=False)
 class Straight:
@@ -92,6 +100,19 @@ class Straight:
     def known(self, point: PhasePoint) -> KnownForce:
         """Return gradients and potentials."""
         return KnownForce(self.guide.surrogate, point.gradient, point.potential)
+
+    def places(self, point: PhasePoint) -> np.ndarray:
+        """Return what there is."""
+        return point.position
+
+    def put(self, point: PhasePoint, position: np.ndarray, counts: np.ndarray) -> PhasePoint:
+        """Ask for potentials and gradients."""
+        potential = heights(self.guide.height, position, counts)
+        gradient = np.zeros_like(position)
+        if counts.any():
+            with np.errstate(all="ignore"):
+                gradient[counts] = self.guide.slope(position[counts])
+        return PhasePoint(position, point.momentum, potential, gradient, point.complete)
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +165,18 @@ class Swinging:
     def known(self, point: PhasePoint) -> KnownForce:
         """Return potentials."""
         return KnownForce(self.surrogate, potential=point.potential)
+
+    def places(self, point: PhasePoint) -> np.ndarray:
+        """Return positions from coordinates in the frame."""
+        with np.errstate(all="ignore"):
+            return self.frame.from_white(point.position)
+
+    def put(self, point: PhasePoint, position: np.ndarray, counts: np.ndarray) -> PhasePoint:
+        """Ask for potentials."""
+        with np.errstate(all="ignore"):
+            white = self.frame.to_white(position)
+        potential = heights(self._height, white, counts)
+        return PhasePoint(white, point.momentum, potential, point.gradient, point.complete)
 
     def _slope(self, white: np.ndarray) -> np.ndarray:
         return ask_surrogate(self.surrogate, self.fast.gradient, white.shape, "gradients", white)

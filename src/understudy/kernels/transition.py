@@ -13,6 +13,7 @@ from understudy.dynamics import EuclideanMetric, PhasePoint
 from understudy.errors import InputError
 from understudy.kernels.correction import metropolis, surrogate_transition
 from understudy.kernels.hmc import MAX_ENERGY_ERROR
+from understudy.kernels.leaps import Leaps
 from understudy.kernels.stages import Stage, Straight, Swinging
 from understudy.kernels.state import Info, State
 from understudy.kernels.streams import AnyStreams
@@ -34,6 +35,10 @@ class SurrogateTransition(EuclideanGuided):
     With a `centre` inner trajectories swing about it (`understudy.dynamics.swing`) instead of following leapfrog: both
     preserve volume and are reversible for any force that is a function of the position alone, so the same proof holds.
 
+    With `leaps`, a leap on the stand-in comes before the inner steps and another one after them. A leap is reversible
+    for :math:`e^{-\tilde U}` (see `understudy.kernels.leaps`), and so is L P L if P and L are: it reads the same
+    backwards. With one leap alone it would not be.
+
     Chains that no inner step has moved cost no exact value. To reach all of the posterior, the stand-in must be finite
     wherever there is mass: chains never enter or leave a region where it is not.
 
@@ -51,6 +56,8 @@ class SurrogateTransition(EuclideanGuided):
         Centre of a normal distribution with the covariance of the metric, which inner trajectories then follow exactly,
         deflected by what the stand-in differs from it by. The nearer the posterior is to that normal, the longer steps
         may be.
+    leaps : Leaps, optional
+        Between separate modes of the stand-in.
 
     Examples
     --------
@@ -68,6 +75,7 @@ class SurrogateTransition(EuclideanGuided):
 
     inner_steps: int = 3
     centre: ArrayLike | None = None
+    leaps: Leaps | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,6 +86,10 @@ class SurrogateTransition(EuclideanGuided):
                 raise InputError(f"centre must be one position, got an array of shape {centre.shape}")
             object.__setattr__(self, "centre", centre)
             _frame(centre, self.metric)  # says so now if they do not fit
+        if self.leaps is not None and not isinstance(self.leaps, Leaps):
+            raise InputError(
+                f"leaps must be Leaps(centres, factors), got {self.leaps!r}; leave it out for none"
+            )
 
     @cached_property
     def _swinging(self) -> Swinging:
@@ -155,6 +167,8 @@ def inner_walk(
     """
     point, lost = start, ~start.complete
     sizes, counts, rates = [], [], []
+    if kernel.leaps is not None:
+        point = _leapt(kernel.leaps, stage, streams, point)
     for _ in range(kernel.inner_steps):
         step_size, n_steps = kernel.draw(streams)
         end, gained = stage.go(point, streams.normals(point.position.shape[1]), step_size, n_steps)
@@ -162,21 +176,37 @@ def inner_walk(
             risen = end.potential + gained
         accepted, probability = metropolis(point.potential, risen, streams.uniforms())
         lost = lost | ~end.complete
-        if accepted.all():
-            point = replace(end, complete=start.complete)
-        elif accepted.any():
-            rows = accepted[:, None]
-            point = PhasePoint(
-                np.where(rows, end.position, point.position),
-                np.where(rows, end.momentum, point.momentum),
-                np.where(accepted, end.potential, point.potential),
-                np.where(rows, end.gradient, point.gradient),
-                start.complete,
-            )
+        point = _taken(point, end, accepted)
         sizes.append(step_size)
         counts.append(n_steps)
         rates.append(probability)
+    if kernel.leaps is not None:
+        point = _leapt(kernel.leaps, stage, streams, point)
     if len(sizes) == 1:
         return point, Walk(sizes[0], counts[0], rates[0], lost)
     size, count, rate = (reduce(np.add, each) for each in (sizes, counts, rates))
     return point, Walk(size / len(sizes), count, rate / len(sizes), lost)
+
+
+def _taken(point: PhasePoint, end: PhasePoint, accepted: np.ndarray) -> PhasePoint:
+    """Return the points, those that were accepted at their ends; which are `complete` does not change."""
+    if accepted.all():
+        return replace(end, complete=point.complete)
+    if not accepted.any():
+        return point
+    rows = accepted[:, None]
+    return PhasePoint(
+        np.where(rows, end.position, point.position),
+        np.where(rows, end.momentum, point.momentum),
+        np.where(accepted, end.potential, point.potential),
+        np.where(rows, end.gradient, point.gradient),
+        point.complete,
+    )
+
+
+def _leapt(leaps: Leaps, stage: Stage, streams: AnyStreams, point: PhasePoint) -> PhasePoint:
+    """Return the points, some of them after a leap to another mode of the stand-in."""
+    position, stretch, counts = leaps.propose(stage.places(point), streams.uniforms())
+    end = stage.put(point, position, counts & point.complete)
+    accepted, _ = metropolis(point.potential, end.potential - stretch, streams.uniforms())
+    return _taken(point, end, accepted)

@@ -123,5 +123,6 @@ def test_a_crowd_gives_one_of_its_places_to_a_far_start():
 def test_two_far_modes_are_not_missed_in_silence(seed):
     """Each of these seeds kept one mode only, with R-hat below 1.005, before basins were kept."""
     run = us.sample(TARGET, random_seed=seed, progressbar=False)
-    assert run.draws[..., 0].min() < -4.0 and run.draws[..., 0].max() > 4.0
-    assert any("R-hat" in said for said in run.summary().warnings)
+    # Half of the mass is on each side; of some thousand effective draws 6 standard errors are 0.1.
+    assert abs((run.draws[..., 0] > 0).mean() - 0.5) < 0.1
+    assert not run.summary().warnings

@@ -19,6 +19,7 @@ from understudy.warmup.rehearsal.diary import Diary
 from understudy.warmup.rehearsal.explore import Explorer, Walkers
 from understudy.warmup.rehearsal.find import Start, typical_height
 from understudy.warmup.rehearsal.frontier import surrogate_draws
+from understudy.warmup.rehearsal.walk import Energy
 
 #: Further starts: so many times as far out as the lowest ones, on the other side.
 REACH = np.array([2.0, 6.0])
@@ -87,39 +88,41 @@ class Homes:
     def send(self, explorer: Explorer, ends: list[Descent]) -> bool:
         """Give cold walkers new homes where descents have ended, the first of those that are far apart.
 
-        Those go that are nearest to another, and one stays where they have been; a walker that is alone stays, and
-        warm ones go instead. Return whether there was anywhere to go.
+        Those go that have another cold one in their basin, so that one stays wherever there was any. Where there are no
+        others, warm ones go. Return whether there was anywhere to go.
         """
-        walkers, frame = explorer.walkers, explorer.frame
-        cold, warm = np.flatnonzero(walkers.cold), np.flatnonzero(~walkers.cold)
-        far = np.sqrt(2.0 * frame.mean.size)
-        chosen: list[Descent] = []
+        far, chosen = np.sqrt(2.0 * explorer.frame.mean.size), list[Descent]()
         for each in ends:
-            if len(chosen) < max(len(cold) - 1, 1) and all(
-                _apart(frame, each, other) > far for other in chosen
-            ):
+            if all(_apart(explorer.frame, each.position, other.position) > far for other in chosen):
                 chosen.append(each)
-        if not chosen:
-            return False
-        places, heights = (
-            np.stack([each.position for each in chosen]),
-            np.array([each.potential for each in chosen]),
-        )
-        if len(cold) == 1:
-            _put(explorer, warm[:1], places, heights)
-            return True
-        between = np.linalg.norm(
-            frame.to_white(walkers.position[cold])[:, None] - frame.to_white(walkers.position[cold])[None],
-            axis=2,
-        )
-        np.fill_diagonal(between, np.inf)
-        rows = np.argsort(between.min(axis=1), kind="stable")[: len(chosen)]
-        self.position[rows], self.potential[rows] = places, heights
-        _put(explorer, cold[rows], places, heights)
-        return True
+        cold, warm = np.flatnonzero(explorer.walkers.cold), np.flatnonzero(~explorer.walkers.cold)
+        spare, others = _spare(explorer), list(warm)
+        for each in chosen:
+            if spare:
+                row = spare.pop(0)
+                self.position[row], self.potential[row] = each.position, each.potential
+                _put(explorer, int(cold[row]), each.position, each.potential)
+            elif others:
+                _put(explorer, int(others.pop(0)), each.position, each.potential)
+        return bool(chosen)
 
 
-def _put(explorer: Explorer, rows: np.ndarray, position: np.ndarray, potential: np.ndarray) -> None:
+def _spare(explorer: Explorer) -> list[int]:
+    """Return which cold walkers are not needed where they are, the most crowded first."""
+    position = explorer.walkers.position[explorer.walkers.cold]
+    one, other = np.triu_indices(len(position), 1)
+    near = np.argsort(_apart(explorer.frame, position[one], position[other]), kind="stable")
+    together = climbs(explorer.candidates.surrogate, position[one], position[other]) < BARRIER
+    spare: list[int] = []
+    for i, j in zip(one[near][together[near]], other[near][together[near]], strict=True):
+        if i not in spare and j not in spare:
+            spare.append(int(j))
+    return spare
+
+
+def _put(
+    explorer: Explorer, rows: np.ndarray | int, position: np.ndarray, potential: np.ndarray | float
+) -> None:
     """Put walkers at positions."""
     walkers = explorer.walkers
     new_position, new_potential = walkers.position.copy(), walkers.potential.copy()
@@ -127,8 +130,9 @@ def _put(explorer: Explorer, rows: np.ndarray, position: np.ndarray, potential: 
     explorer.walkers = Walkers(new_position, new_potential, walkers.exponent)
 
 
-def _apart(frame: Whitening, one: Descent, other: Descent) -> float:
-    return float(np.linalg.norm(frame.vector_to_white(one.position - other.position)))
+def _apart(frame: Whitening, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return distances in the frame, of one position or several."""
+    return np.asarray(np.linalg.norm(frame.vector_to_white(one - other), axis=-1))
 
 
 def abandoned(explorer: Explorer, home: np.ndarray, potential: np.ndarray) -> np.ndarray:
@@ -140,10 +144,14 @@ def abandoned(explorer: Explorer, home: np.ndarray, potential: np.ndarray) -> np
     )
     apart = np.linalg.norm(frame.to_white(home)[:, None] - frame.to_white(draws)[None], axis=2)
     nearest = draws[apart.argmin(axis=1)]
-    share = np.linspace(0.0, 1.0, N_ON_THE_WAY)[:, None, None]
-    way = home + share * (nearest - home)
-    with np.errstate(all="ignore"):
-        height = surrogate.potential(way.reshape(-1, home.shape[1])).reshape(N_ON_THE_WAY, -1)
-    climb = height.max(axis=0) - np.maximum(height[0], height[-1])
     far = apart.min(axis=1) > np.sqrt(2.0 * home.shape[1])
-    return np.asarray(lost & far & ~(climb < BARRIER))
+    return np.asarray(lost & far & ~(climbs(surrogate, home, nearest) < BARRIER))
+
+
+def climbs(surrogate: Energy, one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return how far the surrogate rises above both ends on the ways between positions ``(n, dim)``, or NaN."""
+    share = np.linspace(0.0, 1.0, N_ON_THE_WAY)[:, None, None]
+    way = one + share * (other - one)
+    with np.errstate(all="ignore"):
+        height = surrogate.potential(way.reshape(-1, one.shape[1])).reshape(N_ON_THE_WAY, -1)
+        return np.asarray(height.max(axis=0) - np.maximum(height[0], height[-1]))

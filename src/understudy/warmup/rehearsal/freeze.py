@@ -18,10 +18,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from understudy.kernels import SurrogateTransition
+from understudy.kernels import Leaps, SurrogateTransition
 from understudy.surrogates import Whitening
 from understudy.warmup.rehearsal.law import acceptance
-from understudy.warmup.rehearsal.walk import Energy, find_step, settle, trace, transition, walk
+from understudy.warmup.rehearsal.walk import (
+    Energy,
+    find_step,
+    settle,
+    trace,
+    transition,
+    walk,
+    within_mode,
+)
 
 #: Lengths of trajectories that are tried, with their jitter.
 SHAPES = ((1.6, 0.4), (2.0, 0.4), (2.5, 0.4), (1.8, 0.1), (2.1, 0.1), (2.25, 0.1))
@@ -36,16 +44,25 @@ FURTHEST = 4.0
 
 
 def freeze(
-    surrogate: Energy, frame: Whitening, position: np.ndarray, sd: float, rng: np.random.Generator
+    surrogate: Energy,
+    frame: Whitening,
+    position: np.ndarray,
+    sd: float,
+    rng: np.random.Generator,
+    leaps: Leaps | None = None,
 ) -> SurrogateTransition:
-    """Return the kernel of the draws, for a surrogate with sd(D) = `sd`; nothing changes from here on."""
-    frame = settle(surrogate, frame, position, rng)
+    """Return the kernel of the draws, for a surrogate with sd(D) = `sd`; nothing changes from here on.
+
+    Between modes it takes one leap before all inner steps and one after them, whatever their number, which is then
+    chosen for what is within modes.
+    """
+    frame = settle(surrogate, frame, position, rng, leaps)
     start = position[rng.integers(len(position), size=N_CHAINS)]
-    step_size = find_step(surrogate, frame, start, rng, wanted=ACCEPTANCE)
-    start, _ = walk(transition(surrogate, frame, step_size, 1.7, N_SETTLE), start, rng)
-    best, chosen = 0.0, transition(surrogate, frame, step_size, SHAPES[0][0], 3)
+    step_size = find_step(surrogate, frame, start, rng, wanted=ACCEPTANCE, leaps=leaps)
+    start, _ = walk(transition(surrogate, frame, step_size, 1.7, N_SETTLE, leaps), start, rng)
+    best, chosen = 0.0, transition(surrogate, frame, step_size, SHAPES[0][0], 3, leaps)
     for length, jitter in SHAPES:
-        kernel = replace(transition(surrogate, frame, step_size, length, 1), jitter=jitter)
+        kernel = replace(transition(surrogate, frame, step_size, length, 1, leaps), jitter=jitter)
         chain = _chain(kernel, frame, start, rng)
         for k in INNER_STEPS:
             found = _worth(chain, k, max(acceptance(sd), LEAST_ACCEPTANCE))
@@ -61,7 +78,8 @@ def _chain(
 
     They are measured in quartiles and held within `FURTHEST`, so that one chain far out does not speak for all.
     """
-    chain = np.stack([frame.to_white(each) for each in trace(kernel, position, rng, INNER_STEPS[-1] + 3)])
+    steps = trace(kernel, position, rng, INNER_STEPS[-1] + 3)
+    chain = np.stack([frame.vector_to_white(within_mode(each, kernel.leaps)) for each in steps])
     low, middle, high = np.quantile(chain, [0.25, 0.5, 0.75], axis=(0, 1))
     return np.clip((chain - middle) / np.where(high > low, (high - low) / 1.35, 1.0), -FURTHEST, FURTHEST)
 

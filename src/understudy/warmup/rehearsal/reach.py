@@ -103,13 +103,14 @@ def refuse_absurd_width(diary: Diary, kernel: SurrogateTransition, most: int) ->
 
     At most 3 of `most` exact values are spent, and none where widths are as usual.
     """
-    assert kernel.centre is not None and isinstance(kernel.metric, DenseMetric)
+    assert isinstance(kernel.metric, DenseMetric)
     values, vectors = np.linalg.eigh(np.asarray(kernel.metric.covariance))
     away = vectors[:, -1] * np.sqrt(max(float(values[-1]), 0.0))
     begun = diary.everything[0].position
     if most < 3 or not np.abs(away).max() > SUSPECT * (1.0 + np.abs(begun).max()):
         return
-    places = kernel.centre + np.array([-LOOK, 0.0, LOOK])[:, None] * away
+    centre = kernel.centre if kernel.leaps is None else kernel.leaps.centres[0]
+    places = centre + np.array([-LOOK, 0.0, LOOK])[:, None] * away
     low, middle, high = diary.evaluator.value(places).potential
     if min(low, high) - middle < LITTLE:
         raise improper(diary.evaluator.target, LOOK * (away if high <= low else -away), "does not fall off")

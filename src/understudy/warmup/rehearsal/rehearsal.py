@@ -28,6 +28,7 @@ from understudy.warmup.rehearsal.find import Start, find
 from understudy.warmup.rehearsal.freeze import freeze
 from understudy.warmup.rehearsal.frontier import look_beyond
 from understudy.warmup.rehearsal.law import USELESS
+from understudy.warmup.rehearsal.modes import find_leaps
 from understudy.warmup.rehearsal.pilot import tried
 from understudy.warmup.rehearsal.plan import Plan
 from understudy.warmup.rehearsal.scout import scouts
@@ -37,6 +38,8 @@ MOST_AUDITS = 3
 #: Rounds to learn a basin in that had been abandoned.
 N_RECALLED = 6
 N_SCOUTS = 4
+#: Searches of the prior for other modes, each after one that has found some.
+MOST_SEARCHES = 3
 #: How often what has been learnt is tried at moves of the draws.
 MOST_PILOTS = 2
 #: Rounds without a move after which the frame is made narrower, and after which nothing more is hoped for.
@@ -116,18 +119,19 @@ def rehearse(
     explorer = _explorer(diary, candidates, start, rng)
     history: list[tuple[int, float]] = []
     homes = Homes.of(explorer)
-    audits, walled, elsewhere = 0, False, by_outputs and not limited
+    audits, walled, searches = 0, False, MOST_SEARCHES if by_outputs and not limited else 0
     evaluator.limit = plan.most + plan.more
     try:
         while True:
             _explore(explorer, plan, history, tell)
-            if elsewhere:
-                elsewhere = False
+            if searches:
                 tell("look elsewhere", candidates.sd, explorer.accepted[-1])
                 if look_elsewhere(explorer, homes, plan.n_draws):
+                    searches -= 1
                     explorer.rounds(N_RECALLED)
                     plan = plan.longer(len(diary))
                     continue
+                searches = 0
             if homes.call_back(explorer):
                 explorer.rounds(N_RECALLED)
             walled = plan.reserve > 0 and _is_walled(explorer, tell)
@@ -244,7 +248,9 @@ def _piloted(
 
 def _outcome(explorer: Explorer, streams: Streams, history: list[tuple[int, float]]) -> Outcome:
     candidates, diary, walkers = explorer.candidates, explorer.diary, explorer.walkers
-    kernel = freeze(candidates.surrogate, explorer.frame, walkers.position, candidates.sd, explorer.rng)
+    surrogate, frame, rng = candidates.surrogate, explorer.frame, explorer.rng
+    leaps = find_leaps(surrogate, frame, walkers.position[walkers.cold], rng)
+    kernel = freeze(surrogate, frame, walkers.position, candidates.sd, rng, leaps)
     exact = None
     if diary.evaluator.target.has_gradient:
         exact = exact_kernel(explorer)

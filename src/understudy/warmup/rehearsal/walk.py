@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from understudy.dynamics import DenseMetric
-from understudy.kernels import SharedStream, State, SurrogateTransition
+from understudy.kernels import Leaps, SharedStream, State, SurrogateTransition
 from understudy.kernels.transition import inner_walk
 from understudy.surrogates import Whitening
 from understudy.surrogates.fast import Fast, fast
@@ -67,17 +67,26 @@ class Tempered:
 
 
 def transition(
-    surrogate: Energy, frame: Whitening, step_size: float, length: float, inner_steps: int
+    surrogate: Energy,
+    frame: Whitening,
+    step_size: float,
+    length: float,
+    inner_steps: int,
+    leaps: Leaps | None = None,
 ) -> SurrogateTransition:
-    """Return the kernel that swings about the centre of the frame, with lengths in its units."""
+    """Return the kernel that swings about the centre of the frame, with lengths in its units.
+
+    With leaps there is no one centre: trajectories are straight, and the frame tells how wide modes are.
+    """
     return SurrogateTransition(
         step_size,
         trajectory_length=length,
         surrogate=surrogate,  # type: ignore[arg-type]
         metric=DenseMetric(frame.factor @ frame.factor.T),
         inner_steps=inner_steps,
-        centre=frame.mean,
+        centre=frame.mean if leaps is None else None,
         jitter=JITTER,
+        leaps=leaps,
     )
 
 
@@ -116,17 +125,18 @@ def find_step(
     wanted: float = INNER_ACCEPTANCE,
     *,
     everywhere: bool = True,
+    leaps: Leaps | None = None,
 ) -> float:
     """Return a step size at which inner steps are mostly accepted, and at hardly any place that has mass never."""
     longest = step_size = min(length, LONGEST_STEP)
     for _ in range(12):
-        _, accepted = walk(transition(surrogate, frame, step_size, length, 2), position, rng)
+        _, accepted = walk(transition(surrogate, frame, step_size, length, 2, leaps), position, rng)
         if accepted >= wanted:
             break
         step_size *= 0.75
     if not everywhere or (step_size == longest and accepted > HARDLY_BENT):
         return step_size
-    return _for_narrow_places(surrogate, frame, position, rng, length, step_size)
+    return _for_narrow_places(surrogate, frame, position, rng, length, step_size, leaps)
 
 
 def _for_narrow_places(
@@ -136,6 +146,7 @@ def _for_narrow_places(
     rng: np.random.Generator,
     length: float,
     step_size: float,
+    leaps: Leaps | None,
 ) -> float:
     """Return the step size, halved until walks with half of it come to no places that it cannot come to.
 
@@ -144,8 +155,9 @@ def _for_narrow_places(
     """
     position = position[rng.integers(len(position), size=N_CHAINS)]
     for _ in range(MOST_HALVINGS):
-        position, _ = walk(transition(surrogate, frame, 0.5 * step_size, length, N_FINER), position, rng)
-        rates = _acceptances(transition(surrogate, frame, step_size, length, 2), position, rng)
+        finer = transition(surrogate, frame, 0.5 * step_size, length, N_FINER, leaps)
+        position, _ = walk(finer, position, rng)
+        rates = _acceptances(transition(surrogate, frame, step_size, length, 2, leaps), position, rng)
         if np.quantile(rates, FEW_PLACES) > RARELY:
             break
         step_size *= 0.5
@@ -159,8 +171,14 @@ def _acceptances(kernel: SurrogateTransition, position: np.ndarray, rng: np.rand
     return np.asarray(found.acceptance)
 
 
-def settle(surrogate: Energy, frame: Whitening, position: np.ndarray, rng: np.random.Generator) -> Whitening:
-    """Return coordinates in which the surrogate's own posterior is about a standard normal.
+def settle(
+    surrogate: Energy,
+    frame: Whitening,
+    position: np.ndarray,
+    rng: np.random.Generator,
+    leaps: Leaps | None = None,
+) -> Whitening:
+    """Return coordinates in which the surrogate's own posterior, or each mode of it, is about a standard normal.
 
     From draws of the surrogate and its gradients there, by `fisher_metric`; the frame stays as it is if walks leave
     what numbers can hold.
@@ -174,10 +192,16 @@ def settle(surrogate: Energy, frame: Whitening, position: np.ndarray, rng: np.ra
         gradient = surrogate.potential_and_gradient(found)[1]
     if not (np.isfinite(found).all() and np.isfinite(gradient).all()):
         return frame
-    metric = fisher_metric(found, gradient, "dense", DenseMetric(frame.factor @ frame.factor.T))
+    within = within_mode(found, leaps)
+    metric = fisher_metric(within, gradient, "dense", DenseMetric(frame.factor @ frame.factor.T))
     if not isinstance(metric, DenseMetric):
         return frame
-    return Whitening(found.mean(axis=0), np.linalg.cholesky(np.asarray(metric.covariance)))
+    return Whitening(within.mean(axis=0), np.linalg.cholesky(np.asarray(metric.covariance)))
+
+
+def within_mode(position: np.ndarray, leaps: Leaps | None) -> np.ndarray:
+    """Return positions relative to the middle of the modes they belong to; as they are, where there is one."""
+    return position if leaps is None else position - leaps.centres[leaps.modes(position)]
 
 
 def _no_evaluator() -> Evaluator:

@@ -1,0 +1,106 @@
+r"""Leaps between separate modes: to where another mode has what this one has here.
+
+Each mode k has a normal distribution that tells where it is and how wide, with mean :math:`m_k` and covariance
+:math:`F_k F_k^T`. A position x belongs to the mode i(x) of which its density is largest. A leap goes to
+
+.. math:: T_{ij}(x) = m_j + F_j F_i^{-1} (x - m_i), \qquad i = i(x),
+
+for a mode j that is drawn uniformly from all, and counts only if it arrives in a position that belongs to j. (If j is i
+nothing moves. Were j always another one, the second of two good leaps would undo the first where there are two modes.)
+It is accepted with probability :math:`\min(1, e^{U(x) - U(T_{ij}(x))} \det F_j / \det F_i)`.
+
+Reversible for :math:`e^{-U}` because: :math:`(x, j) \mapsto (T_{ij}(x), i)` is its own inverse where it counts, for
+:math:`T_{ji}` undoes :math:`T_{ij}`; it stretches volume by :math:`\det F_j / \det F_i`; and i is drawn there with the
+same probability as j is drawn here. This is Metropolis with a deterministic proposal (Green 1995). Nothing is
+asked of the normal distributions: poor ones cost acceptance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from understudy.checks import require_real
+from understudy.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class Leaps:
+    """Between which modes chains leap.
+
+    Parameters
+    ----------
+    centres : ndarray of shape (k, dim)
+        The middle of each mode, two or more.
+    factors : ndarray of shape (k, dim, dim)
+        Lower triangular, with the covariance of each mode about ``factor @ factor.T``.
+
+    Examples
+    --------
+    Two modes, of which the right one is twice as wide:
+
+    >>> leaps = Leaps(np.array([[-3.0], [4.0]]), np.array([[[1.0]], [[2.0]]]))
+    >>> position, stretch, counts = leaps.propose(np.array([[-2.5], [4.0], [4.0]]), np.array([0.9, 0.1, 0.9]))
+    >>> position.ravel(), stretch.round(3), counts
+    (array([ 5., -3.,  4.]), array([ 0.693, -0.693,  0.   ]), array([ True,  True, False]))
+    """
+
+    centres: np.ndarray
+    factors: np.ndarray
+
+    def __post_init__(self) -> None:
+        centres, factors = require_real(self.centres, "centres"), require_real(self.factors, "factors")
+        if centres.ndim != 2 or len(centres) < 2 or factors.shape != (*centres.shape, centres.shape[1]):
+            raise InputError(
+                "leaps need centres of shape (k, dim) and factors of shape (k, dim, dim) with k of at least 2, "
+                f"got {centres.shape} and {factors.shape}; leave leaps out where there is one mode"
+            )
+        if np.triu(factors, 1).any() or not (np.diagonal(factors, axis1=1, axis2=2) > 0).all():
+            raise InputError(
+                "factors of leaps must be lower triangular with positive diagonals; "
+                "use numpy.linalg.cholesky(covariances)"
+            )
+        object.__setattr__(self, "centres", centres)
+        object.__setattr__(self, "factors", factors)
+
+    @cached_property
+    def _inverses(self) -> np.ndarray:
+        return np.linalg.inv(self.factors)
+
+    @cached_property
+    def _log_volumes(self) -> np.ndarray:
+        """Logarithms of the factors' determinants."""
+        return np.asarray(np.log(np.diagonal(self.factors, axis1=1, axis2=2)).sum(axis=1))
+
+    def modes(self, position: np.ndarray) -> np.ndarray:
+        """Return to which mode each position belongs, ``(n,)``."""
+        return self._nearest(self._all_white(position))
+
+    def propose(
+        self, position: np.ndarray, uniforms: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return where leaps lead, the logarithm of how volume is stretched on the way, and which leaps count.
+
+        Parameters
+        ----------
+        position : ndarray of shape (n, dim)
+        uniforms : ndarray of shape (n,)
+            Uniform numbers on [0, 1), which choose the mode.
+        """
+        white = self._all_white(position)
+        here = self._nearest(white)
+        there = np.minimum((uniforms * len(self.centres)).astype(int), len(self.centres) - 1)
+        own = white[np.arange(len(here)), here]
+        end = self.centres[there] + (self.factors[there] @ own[:, :, None])[:, :, 0]
+        counts = (there != here) & (self.modes(end) == there)
+        return end, self._log_volumes[there] - self._log_volumes[here], counts
+
+    def _all_white(self, position: np.ndarray) -> np.ndarray:
+        """Return positions in the coordinates of each mode, ``(n, k, dim)``."""
+        away = position[:, None, :] - self.centres
+        return np.asarray((self._inverses @ away[:, :, :, None])[:, :, :, 0])
+
+    def _nearest(self, white: np.ndarray) -> np.ndarray:
+        return np.asarray((0.5 * (white**2).sum(axis=2) + self._log_volumes).argmin(axis=1))

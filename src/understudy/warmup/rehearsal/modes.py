@@ -1,0 +1,65 @@
+"""Separate modes: whether chains of the surrogate pass from one walker to the others, and leaps if they do not.
+
+Walkers may stand in several basins with high ground between them. Draws could then be right within each of them and
+wrong about how much mass each has. But the surrogate knows all of them, so chains may leap on it from one to another
+(`understudy.kernels.leaps`), at no exact cost.
+
+What belongs together is seen from clouds of draws of the surrogate, one from each cold walker: two of which each has
+hardly any draws that might be the other's are two modes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from understudy.kernels import Leaps
+from understudy.surrogates import Whitening
+from understudy.warmup.rehearsal.basins import BARRIER, climbs
+from understudy.warmup.rehearsal.walk import Energy, find_step, trace, transition
+
+#: Chains from each walker, steps that they take, and how many of the last are kept.
+N_EACH, N_STEPS, N_KEPT = 16, 24, 12
+#: Share of draws that belong to another cloud rather than to their own from which on both are one.
+SHARED = 0.05
+
+
+def find_leaps(
+    surrogate: Energy, frame: Whitening, position: np.ndarray, rng: np.random.Generator
+) -> Leaps | None:
+    """Return leaps between the modes that walkers at positions ``(n, dim)`` stand in; None if it is one."""
+    one, other = np.triu_indices(len(position), 1)
+    if not (climbs(surrogate, position[one], position[other]) > BARRIER).any():
+        return None
+    n, dim = position.shape
+    start = np.repeat(position, N_EACH, axis=0)
+    step_size = find_step(surrogate, frame, start, rng, everywhere=False)
+    draws = trace(transition(surrogate, frame, step_size, 2.0, 1), start, rng, N_STEPS)[-N_KEPT:]
+    if not np.isfinite(draws).all():
+        return None
+    clouds = list(draws.reshape(N_KEPT, n, N_EACH, dim).transpose(1, 0, 2, 3).reshape(n, -1, dim))
+    while len(clouds) > 1:
+        leaps = _between(clouds)
+        pair = _one(leaps, clouds)
+        if pair is None:
+            return leaps
+        i, j = pair
+        clouds[i] = np.concatenate([clouds[i], clouds.pop(j)])
+    return None
+
+
+def _between(clouds: list[np.ndarray]) -> Leaps:
+    """Return leaps between clouds of draws."""
+    frames = [Whitening.from_positions(cloud) for cloud in clouds]
+    return Leaps(np.stack([each.mean for each in frames]), np.stack([each.factor for each in frames]))
+
+
+def _one(leaps: Leaps, clouds: list[np.ndarray]) -> tuple[int, int] | None:
+    """Return the two clouds that share most, the first of them first, if that is more than hardly any."""
+    shares = np.zeros((len(clouds), len(clouds)))
+    for i, cloud in enumerate(clouds):
+        shares[i] = np.bincount(leaps.modes(cloud), minlength=len(clouds)) / len(cloud)
+    np.fill_diagonal(shares, 0.0)
+    if not shares.max() > SHARED:
+        return None
+    i, j = sorted(divmod(int(shares.argmax()), len(clouds)))
+    return i, j

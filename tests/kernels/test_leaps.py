@@ -1,0 +1,151 @@
+"""Leaps between modes: reversible maps, and what they do to a posterior of two."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from understudy import DenseMetric, Evaluator, State, Streams, SurrogateTransition, Target
+from understudy.errors import InputError
+from understudy.kernels import Leaps
+
+CENTRES = np.array([[-4.0, 0.0], [4.0, 1.0], [0.0, 9.0]])
+FACTORS = np.array([[[1.0, 0.0], [0.3, 0.5]], [[0.5, 0.0], [0.0, 2.0]], [[1.0, 0.0], [0.0, 1.0]]])
+LEAPS = Leaps(CENTRES, FACTORS)
+
+
+class TwoModes:
+    """Normals of unit width at -5 and 5, of which the right one has three times the mass; potential and log-density."""
+
+    def potential(self, position):
+        left, right = position - [-5.0, 0.0], position - [5.0, 0.0]
+        return -np.logaddexp(-0.5 * (left**2).sum(axis=1), np.log(3.0) - 0.5 * (right**2).sum(axis=1))
+
+    def potential_and_gradient(self, position):
+        left = 1.0 / (1.0 + 3.0 * np.exp(10.0 * position[:, 0]))
+        gradient = position - [5.0, 0.0]
+        gradient[:, 0] += 10.0 * left
+        return self.potential(position), gradient
+
+
+BOTH = Leaps(np.array([[-5.0, 0.0], [5.0, 0.0]]), np.array([np.eye(2)] * 2))
+EXACT = Target(lambda x: -TwoModes().potential(x), dim=2, vectorized=True)
+STRAIGHT = SurrogateTransition(0.7, 3, surrogate=TwoModes(), inner_steps=2, leaps=BOTH)
+SWINGING = replace(STRAIGHT, metric=DenseMetric(np.diag([25.0, 1.0])), step_size=0.2, centre=np.zeros(2))
+
+
+def test_a_leap_is_undone_by_the_leap_back():
+    rng = np.random.default_rng(1)
+    start = CENTRES[rng.integers(3, size=500)] + rng.standard_normal((500, 2))
+    home = LEAPS.modes(start)
+    end, stretch, counts = LEAPS.propose(start, rng.random(500))
+    assert counts.any() and not counts.all()
+    for mode in range(3):
+        rows = counts & (home == mode)
+        back, shrink, again = LEAPS.propose(end[rows], np.full(rows.sum(), (mode + 0.5) / 3))
+        np.testing.assert_allclose(back, start[rows], atol=1e-12)
+        np.testing.assert_allclose(shrink, -stretch[rows], atol=1e-12)
+        assert again.all()
+
+
+def test_volume_is_stretched_by_the_ratio_of_determinants():
+    start, step = np.array([[-3.8, 0.1]]), 1e-6
+    moved = np.concatenate([start, start + step * np.eye(2)])
+    end, stretch, _ = LEAPS.propose(moved, np.full(3, 0.5))
+    jacobian = (end[1:] - end[0]) / step
+    assert np.log(abs(np.linalg.det(jacobian))) == pytest.approx(stretch[0], abs=1e-6)
+
+
+def test_each_mode_is_chosen_as_often_and_staying_does_not_count():
+    uniforms = (np.arange(300) + 0.5) / 300
+    end, _, counts = LEAPS.propose(np.tile(CENTRES[:1], (300, 1)), uniforms)
+    assert np.bincount(LEAPS.modes(end)).tolist() == [100, 100, 100]
+    assert counts.sum() == 200
+    np.testing.assert_array_equal(LEAPS.propose(CENTRES, np.full(3, 1.0))[0], np.tile(CENTRES[2], (3, 1)))
+
+
+def test_leaps_that_arrive_in_another_mode_do_not_count():
+    start = np.array(
+        [[-4.0, 2.4]]
+    )  # belongs to the first, eight of the second's widths up, where the third is
+    assert LEAPS.modes(start)[0] == 0
+    end, _, counts = LEAPS.propose(start, np.array([0.5]))
+    assert LEAPS.modes(end)[0] == 2 and not counts[0]
+
+
+@pytest.mark.parametrize("kernel", [STRAIGHT, SWINGING], ids=["straight", "swinging"])
+def test_modes_far_apart_have_their_share(kernel):
+    """2400 chains of 8 steps from the left mode: the share has a standard error of 0.009, and 6 of them are allowed."""
+    evaluator, n = Evaluator(EXACT), 2400
+    state = State.from_evaluation(evaluator.value(np.tile([[-5.0, 0.0]], (n, 1))))
+    streams, known = Streams(1, n), evaluator.counts.n_values
+    for _ in range(8):
+        state, info = kernel.step(streams, state, evaluator)
+        assert (info.n_exact <= 1).all()
+    assert evaluator.counts.n_values - known <= 8 * n
+    assert abs((state.position[:, 0] > 0).mean() - 0.75) < 6 * np.sqrt(0.75 * 0.25 / n)
+    without = replace(kernel, leaps=None)
+    again = State.from_evaluation(evaluator.value(np.tile([[-5.0, 0.0]], (50, 1))))
+    again, _ = without.step(Streams(1, 50), again, evaluator)
+    assert (again.position[:, 0] < 0).all()
+
+
+def test_the_gradient_is_known_after_a_leap():
+    """A straight trajectory begins with the force at its start, which a leap has changed."""
+
+    class Asked(TwoModes):
+        def potential_and_gradient(self, position):
+            asked.append(position.copy())
+            return super().potential_and_gradient(position)
+
+    asked: list[np.ndarray] = []
+    evaluator = Evaluator(EXACT)
+    kernel, streams = replace(STRAIGHT, surrogate=Asked()), Streams(3, 20)
+    state = State.from_evaluation(evaluator.value(np.tile([[-5.0, 0.3]], (20, 1))))
+    state, _ = kernel.step(streams, state, evaluator)
+    assert state.known_force is not None and state.known_force.gradient is not None
+    np.testing.assert_allclose(
+        state.known_force.gradient, TwoModes().potential_and_gradient(state.position)[1], atol=1e-12
+    )
+
+
+def test_a_chain_where_the_stand_in_has_no_answer_stays():
+    class Hollow(TwoModes):
+        def potential(self, position):
+            return np.where(position[:, 0] < 0, np.nan, super().potential(position))
+
+    evaluator = Evaluator(EXACT)
+    state = State.from_evaluation(evaluator.value(np.array([[-5.0, 0.0], [5.0, 0.0]])))
+    for seed in range(20):
+        after, _ = replace(STRAIGHT, surrogate=Hollow()).step(Streams(seed, 2), state, evaluator)
+        np.testing.assert_array_equal(after.position[0], state.position[0])
+        assert after.position[1, 0] > 0
+
+
+@pytest.mark.parametrize(
+    ("centres", "factors", "said"),
+    [
+        (CENTRES[:1], FACTORS[:1], "k of at least 2"),
+        (CENTRES, FACTORS[:2], "got (3, 2) and (2, 2, 2)"),
+        (CENTRES, np.swapaxes(FACTORS, 1, 2), "lower triangular"),
+        (CENTRES, -FACTORS, "positive diagonals"),
+        ([["a", "b"]] * 3, FACTORS, "centres"),
+    ],
+)
+def test_bad_input(centres, factors, said):
+    with pytest.raises(InputError) as error:
+        Leaps(centres, factors)
+    assert said in str(error.value)
+
+
+def test_something_else_than_leaps_is_refused():
+    with pytest.raises(InputError, match="leaps must be Leaps"):
+        replace(STRAIGHT, leaps=CENTRES)
+
+
+def test_they_can_be_pickled():
+    again = pickle.loads(pickle.dumps(LEAPS))
+    np.testing.assert_array_equal(again.modes(CENTRES), [0, 1, 2])
