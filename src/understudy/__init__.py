@@ -14,6 +14,7 @@ from understudy.dynamics import (
 from understudy.kernels import (
     HMC,
     RMHMC,
+    Leaps,
     Mixture,
     SharedStream,
     State,
@@ -64,6 +65,7 @@ __all__ = [
     "GaussianProcess",
     "HessianMetric",
     "ImplicitSolver",
+    "Leaps",
     "LocalMetric",
     "Mixture",
     "NormalPrior",

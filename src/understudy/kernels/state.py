@@ -107,6 +107,8 @@ class Info:
         Which kernel of a mixture made the step.
     left : ndarray of bool
         Whether the trajectory was given up because it left the support.
+    mode : ndarray of int
+        In which of the modes that chains leap between the chain is after the step, from 1.
     """
 
     accepted: np.ndarray
@@ -126,6 +128,7 @@ class Info:
     proposal_potential: np.ndarray | None = None
     part: np.ndarray | None = None
     left: np.ndarray | None = None
+    mode: np.ndarray | None = None
 
 
 class Kernel(Protocol):

@@ -120,7 +120,8 @@ class SurrogateTransition(EuclideanGuided):
         accepted, probability = surrogate_transition(before, after, streams.uniforms())
         accepted &= moved
         proposal = State(position, exact, known_force=stage.known(end))
-        return state.accept(accepted, proposal), Info(
+        after_step = state.accept(accepted, proposal)
+        return after_step, Info(
             accepted=accepted,
             acceptance_rate=np.where(moved, probability, 0.0),
             step_size=walk.step_size,
@@ -134,6 +135,7 @@ class SurrogateTransition(EuclideanGuided):
             discrepancy=np.where(moved, after, np.nan),
             inner_acceptance=walk.acceptance,
             proposal_potential=np.where(moved, exact, np.nan),
+            mode=None if self.leaps is None else 1 + self.leaps.modes(after_step.position),
         )
 
 

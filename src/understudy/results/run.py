@@ -83,7 +83,7 @@ class Record:
         ``n_exact, accepted``; with exact gradients ``left``, whether the trajectory was given up outside the support;
         with a surrogate ``discrepancy``, exact potential less the surrogate's at the proposal; in a self-tuned run
         ``inner_acceptance, proposal_potential`` (exact), and ``part``, 1 for steps with exact gradients, if there were
-        any beside others.
+        any beside others; where chains leap between modes ``mode``, in which the draw is, from 1 (0 is unknown).
     cost : Cost
         What the phase cost.
     """

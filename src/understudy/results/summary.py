@@ -43,7 +43,7 @@ class Summary:
         Effective draws of the worst parameter, and the same per exact evaluation, warm-up included: ``"bulk"`` (for
         means), ``"tail"``, ``"squares"`` (for spreads).
     surrogate : dict or None
-        Of a self-tuned run, what its `SurrogateReport` says.
+        Of a self-tuned run, what its `SurrogateReport` says; and the share of the draws in each of its modes.
     warnings : list of str
         What to look at before the draws are used.
     about : dict
@@ -111,7 +111,9 @@ def summarise(run: Run, *, show_all: bool = False) -> Summary:
         efficiency={
             key: ess / run.cost.n_exact if run.cost.n_exact else np.nan for key, ess in effective.items()
         },
-        surrogate=None if run.surrogate is None else asdict(run.surrogate),
+        surrogate=None
+        if run.surrogate is None
+        else asdict(run.surrogate) | {"mode_shares": _mode_shares(run)},
         warnings=warnings_for(run, found),
         about={
             "chains": chains,
@@ -148,6 +150,14 @@ def _costs(run: Run) -> dict[str, dict[str, float]]:
         warmup["discrepancy_sd"] = run.surrogate.sd
     draws["exact_share"] = exact_share(run)
     return {"warmup": warmup, "draws": draws, "total": total}
+
+
+def _mode_shares(run: Run) -> list[float]:
+    """Return the share of draws in each mode, as far as it is known of them; nothing if there is one."""
+    if run.surrogate is None or "mode" not in run.posterior.stats:
+        return []
+    counts = np.bincount(run.posterior.stats["mode"].ravel(), minlength=1 + run.surrogate.n_modes)[1:]
+    return [float(each) for each in counts / max(counts.sum(), 1)]
 
 
 def _spent(record: Record) -> dict[str, float]:

@@ -31,6 +31,8 @@ class SurrogateReport:
         Hash of the frozen surrogate, before the first kept draw and after the last; empty if it was not used.
     has_gradient : bool
         Whether the target has one, so that exact steps could take over, or be held against.
+    n_modes : int
+        Separate modes of the surrogate, between which chains leap (`understudy.kernels.leaps`).
     """
 
     kind: str
@@ -42,3 +44,4 @@ class SurrogateReport:
     history: np.ndarray
     fingerprint: str = ""
     has_gradient: bool = True
+    n_modes: int = 1

@@ -161,7 +161,12 @@ def _trusted(surrogate: dict[str, Any]) -> str:
     """Name the surrogate and how far it was trusted."""
     if surrogate["exact_share"] == 1.0:
         return "HMC in place of a surrogate"
-    return f"surrogate: {surrogate['kind']}" + (" beside HMC" if surrogate["exact_share"] else "")
+    kind = f"surrogate: {surrogate['kind']}" + (" beside HMC" if surrogate["exact_share"] else "")
+    shares = surrogate.get("mode_shares", [])
+    if not shares:
+        return kind
+    *first, last = (f"{each:.1%}" for each in shares)
+    return f"{kind}, {len(shares)} separate modes with {', '.join(first)} and {last} of the draws"
 
 
 def _setting(key: str, value: Any) -> str:

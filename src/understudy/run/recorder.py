@@ -28,6 +28,7 @@ OTHER_STATISTICS = {  # of some kernels only
     "proposal_potential": float,
     "part": int,
     "left": bool,
+    "mode": int,
 }
 
 

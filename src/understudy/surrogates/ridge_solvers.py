@@ -301,7 +301,8 @@ def feature_scale(squares: np.ndarray) -> float:
 
 def score(left_out: np.ndarray) -> float:
     """Return the sum of squares, infinite where it is no number."""
-    total = float(np.square(left_out).sum())
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(np.square(left_out).sum())
     return total if np.isfinite(total) else np.inf
 
 

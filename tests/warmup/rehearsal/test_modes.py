@@ -114,3 +114,20 @@ def test_a_run_tells_how_much_mass_each_mode_has():
     assert abs((run.draws[..., 0] > 0).mean() - share) < 0.07
     assert not run.summary().warnings
     assert run.exact
+    shares = run.summary().to_dict()["surrogate"]["mode_shares"]
+    positive = int(run.kernel.leaps.centres[:, 0].argmax())
+    assert shares[positive] == pytest.approx((run.draws[..., 0] > 0).mean())
+    assert "2 separate modes with " in str(run.summary())
+    mode = run.to_datatree().sample_stats["mode"].to_numpy()
+    np.testing.assert_array_equal(mode == 1 + positive, run.draws[..., 0] > 0)
+
+
+def test_a_run_with_leaps_goes_on_from_its_ledger(tmp_path):
+    settings = {"draws": 60, "random_seed": 3, "progressbar": False}
+    whole = us.sample(_exchanged(), **settings)
+    us.sample(_exchanged(), **(settings | {"draws": 20}), ledger=tmp_path / "run.db")
+    longer = us.sample(_exchanged(), **settings, ledger=tmp_path / "run.db")
+    assert longer.kernel.leaps is not None
+    assert longer.draws.shape == whole.draws.shape
+    again = us.sample(_exchanged(), **settings, ledger=tmp_path / "run.db")
+    np.testing.assert_array_equal(again.draws, longer.draws)
