@@ -236,7 +236,7 @@ class Job:
             posterior=self._posterior(),
             warmup=warmup,
             settings={
-                "tune": self.n_tune if request.tune is None else int(request.tune),
+                "tune": (self.n_tune or None) if request.tune is None else int(request.tune),
                 **settings,
                 **describe(request.method, last),
             },
