@@ -166,7 +166,7 @@ def _trusted(surrogate: dict[str, Any]) -> str:
     if not shares:
         return kind
     *first, last = (f"{each:.1%}" for each in shares)
-    return f"{kind}, {len(shares)} separate modes with {', '.join(first)} and {last} of the draws"
+    return f"{kind}, {len(shares)} separate modes found, with {', '.join(first)} and {last} of the draws"
 
 
 def _setting(key: str, value: Any) -> str:

@@ -6,8 +6,9 @@ descent is cheap, two or three runs of the model from wherever in the prior it b
 ends. They go side by side. Most arrive at what is known by then, and say only that; where others end, and there is
 mass, cold walkers are put, which learn it like the rest.
 
-A basin into which a share p of the prior descends is missed by n descents with probability :math:`(1-p)^n`: one of a
-fifth by 16 of them in 3 runs of a hundred, one of a fiftieth mostly.
+No descent of n ends in a basin into which a share p of the prior descends with probability :math:`(1-p)^n`: of 16, in
+one of a fifth in 3 runs of a hundred, in one of a fiftieth mostly. Where some were found there may be more, and others
+are looked for again, from where descents on the surrogate end.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from __future__ import annotations
 import numpy as np
 
 from understudy.surrogates import TrainingSet, Whitening
-from understudy.warmup.rehearsal.basins import Homes
-from understudy.warmup.rehearsal.descent import Descent, Region
+from understudy.warmup.rehearsal.basins import BARRIER, Homes, climbs
+from understudy.warmup.rehearsal.descent import Descent, Region, minimum
 from understudy.warmup.rehearsal.design import prior_draws
 from understudy.warmup.rehearsal.diary import middle
 from understudy.warmup.rehearsal.explore import Explorer
@@ -30,9 +31,13 @@ SHARE, LEAST = 0.03, 48
 TIMES, FEWEST = 2, 8
 #: What is known is foretold within this, or so many times sd(D).
 OFF, SDS_OFF = 2.0, 5.0
+#: Descents on the surrogate alone, their iterations, and how far apart ends are, in units of the prior's spread.
+N_FREE, MOST_ITERATIONS, APART = 48, 60, 0.1
+#: Known places that are looked at to see whether a descent has come to one of them.
+N_NEAREST = 8
 
 
-def look_elsewhere(explorer: Explorer, homes: Homes, n_draws: int) -> bool:
+def look_elsewhere(explorer: Explorer, homes: Homes, n_draws: int, *, again: bool = False) -> bool:
     """Descend from draws of the prior, and send cold walkers to places with mass that are not known; return if any are.
 
     Parameters
@@ -43,6 +48,9 @@ def look_elsewhere(explorer: Explorer, homes: Homes, n_draws: int) -> bool:
         Where cold walkers belong, changed for those that are sent.
     n_draws : int
         How many are to be made, of which the descents may cost a share.
+    again : bool
+        Whether some were found before. There may be many, so descents that cost nothing, on the surrogate, choose where
+        others begin.
     """
     diary, rng = explorer.diary, explorer.rng
     target = diary.evaluator.target
@@ -50,7 +58,11 @@ def look_elsewhere(explorer: Explorer, homes: Homes, n_draws: int) -> bool:
     prior = prior_draws(target, rng)
     region = Region(diary, target, Whitening.from_positions(prior), rng)
     most = len(diary) + max(int(SHARE * n_draws), LEAST)
-    found = diary.evaluate(prior[:N_DESCENTS])
+    starts = prior[:N_DESCENTS]
+    if again:
+        hints = _hints(explorer, region, known, prior[N_DESCENTS : N_DESCENTS + N_FREE])
+        starts = np.concatenate([hints, starts])[:N_DESCENTS]
+    found = diary.evaluate(starts)
     descents = [
         Descent(position, float(potential), 1.0)
         for position, potential in zip(found.position, found.potential, strict=True)
@@ -64,6 +76,22 @@ def look_elsewhere(explorer: Explorer, homes: Homes, n_draws: int) -> bool:
             break
     ends = [each for each in descents if known.is_low(each.potential) and not known.has(each)]
     return homes.send(explorer, sorted(ends, key=lambda each: each.potential))
+
+
+def _hints(explorer: Explorer, region: Region, known: Known, start: np.ndarray) -> np.ndarray:
+    """Return where descents on the surrogate end far from all that is known, lowest first and apart, ``(k, dim)``."""
+    surrogate, bounds = explorer.candidates.surrogate, [(-region.reach, region.reach)] * start.shape[1]
+    ends = np.stack([minimum(surrogate, region.frame, each, bounds, MOST_ITERATIONS) for each in start])
+    with np.errstate(all="ignore"):
+        height = surrogate.potential(ends)
+    chosen: list[np.ndarray] = []
+    for i in np.argsort(height, kind="stable"):
+        is_new = np.isfinite(height[i]) and known.is_low(float(height[i])) and not known.is_near(ends[i])
+        if is_new and all(
+            np.linalg.norm(region.frame.vector_to_white(ends[i] - each)) > APART for each in chosen
+        ):
+            chosen.append(ends[i])
+    return np.reshape(chosen, (-1, start.shape[1]))
 
 
 def _step(region: Region, descents: list[Descent], most: int) -> list[Descent]:
@@ -92,7 +120,7 @@ class Known:
         diary, self._candidates = explorer.diary, explorer.candidates
         training = diary.training()
         self._diary, self._frame = diary, explorer.frame
-        self._low = self._frame.to_white(training.position[self.are_low(training.potential)])
+        self._low = training.position[self.are_low(training.potential)]
         self._usual = middle(diary.discrepancies(self._candidates.playing))
         self._off = max(OFF, SDS_OFF * self._candidates.sd)
 
@@ -105,11 +133,22 @@ class Known:
         return bool(self.are_low(np.array([potential]))[0])
 
     def has(self, descent: Descent) -> bool:
-        """Whether a descent has come to where the surrogate knows of mass: near it, and the potential was foretold."""
-        white = self._frame.to_white(descent.position[None])
-        near = np.linalg.norm(self._low - white, axis=1).min(initial=np.inf) < np.sqrt(2.0 * white.shape[1])
-        if not near:
+        """Whether a descent has come to where mass is known.
+
+        That is near to some, with no high ground of the surrogate between, and the potential is as was foretold.
+        """
+        if not self.is_near(descent.position):
             return False
         with np.errstate(all="ignore"):
             foretold = float(self._candidates.surrogate.potential(descent.position[None])[0])
         return bool(abs(descent.potential - foretold - self._usual) < self._off)
+
+    def is_near(self, position: np.ndarray) -> bool:
+        """Whether known mass is near to a position, and the surrogate has no high ground between."""
+        apart = np.linalg.norm(self._frame.vector_to_white(self._low - position), axis=1)
+        near = np.argsort(apart, kind="stable")[:N_NEAREST]
+        near = near[apart[near] < np.sqrt(2.0 * len(position))]
+        if not len(near):
+            return False
+        here = np.broadcast_to(position, (len(near), len(position)))
+        return bool((climbs(self._candidates.surrogate, here, self._low[near]) < BARRIER).any())

@@ -4,8 +4,12 @@ Walkers may stand in several basins with high ground between them. Draws could t
 wrong about how much mass each has. But the surrogate knows all of them, so chains may leap on it from one to another
 (`understudy.kernels.leaps`), at no exact cost.
 
-What belongs together is seen from clouds of draws of the surrogate, one from each cold walker: two of which each has
-hardly any draws that might be the other's are two modes.
+Where walkers stand is not all that is known. Of exact evaluations that are as low as draws are, those are looked at too
+that high ground of the surrogate separates from all walkers: nobody is there, because there are fewer walkers than
+modes, or because the one who was has left.
+
+What belongs together is seen from clouds of draws of the surrogate, one from each of these places: two of which each
+has hardly any draws that might be the other's are two modes.
 """
 
 from __future__ import annotations
@@ -19,14 +23,33 @@ from understudy.warmup.rehearsal.walk import Energy, find_step, trace, transitio
 
 #: Chains from each walker, steps that they take, and how many of the last are kept.
 N_EACH, N_STEPS, N_KEPT = 16, 24, 12
+#: Places that are looked at, walkers included, and known positions that may be such.
+MOST_PLACES, MOST_KNOWN = 16, 128
 #: Share of draws that belong to another cloud rather than to their own from which on both are one.
 SHARED = 0.05
+
+
+def separate_places(surrogate: Energy, position: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return positions and, of known ones with mass, lowest first, those that are separate from all before."""
+    places, nearest = list(position), np.full(len(known), np.inf)
+    for place in position:
+        nearest = np.minimum(nearest, _ways(surrogate, known, place))
+    while len(places) < MOST_PLACES and (nearest > BARRIER).any():
+        places.append(known[int((nearest > BARRIER).argmax())])
+        nearest = np.minimum(nearest, _ways(surrogate, known, places[-1]))
+        nearest[(known == places[-1]).all(axis=1)] = 0.0
+    return np.stack(places)
+
+
+def _ways(surrogate: Energy, known: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """Return how far the surrogate climbs from each known position to a place; nothing where it does not say."""
+    return np.nan_to_num(climbs(surrogate, known, np.broadcast_to(place, known.shape)), nan=0.0)
 
 
 def find_leaps(
     surrogate: Energy, frame: Whitening, position: np.ndarray, rng: np.random.Generator
 ) -> Leaps | None:
-    """Return leaps between the modes that walkers at positions ``(n, dim)`` stand in; None if it is one."""
+    """Return leaps between the modes that positions ``(n, dim)`` are in; None if it is one."""
     one, other = np.triu_indices(len(position), 1)
     if not (climbs(surrogate, position[one], position[other]) > BARRIER).any():
         return None
