@@ -15,7 +15,7 @@ from understudy.run import strand
 from understudy.targets.ledger import Ledger
 
 PLACES = ("here", "threads")
-QUICK = ("auto, values", "HMC", "RNSHMC")
+QUICK = ("auto", "HMC", "RNSHMC")
 
 
 def some(names):

@@ -26,7 +26,7 @@ def rewritten(path, new, change):
 
 
 @pytest.mark.parametrize("case", cases.CASES)
-@pytest.mark.parametrize("noise", [1e-15, 1e-14])
+@pytest.mark.parametrize("noise", [pytest.param(1e-15, marks=pytest.mark.slow), 1e-14])
 def test_positions_that_differ_in_rounding(case, noise, tmp_path):
     first = sample(case, tmp_path / "run.db")
 

@@ -70,7 +70,7 @@ def test_any_surrogate_serves_any_method(target, make, name, collect):
     assert np.isfinite(found.draws).all()
 
 
-@pytest.mark.parametrize("name", ["RNSHMC", "RNSRMHMC", "ARNSHMC"])
+@pytest.mark.parametrize("name", ["RNSHMC", pytest.param("RNSRMHMC", marks=pytest.mark.slow), "ARNSHMC"])
 def test_moments_are_those_of_exact_hmc(target, name):
     """Means and standard deviations within 5 standard errors: false alarm below 1e-5 for all twelve."""
     exact = us.sample(target, 1500, chains=4, random_seed=1, method=us.HMC()).draws
