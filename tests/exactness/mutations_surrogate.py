@@ -149,26 +149,22 @@ def weightless(patch):
     patch.setattr(Swinging, "go", light)
 
 
+def other_leaps(patch, change):
+    """Change what leaps propose: where they lead, how volume is stretched, which count."""
+    propose = Leaps.propose
+    patch.setattr(
+        Leaps, "propose", lambda self, position, uniforms: change(*propose(self, position, uniforms))
+    )
+
+
 @mistake("volume of a leap forgotten", LEAPING)
 def shrunk(patch):
-    propose = Leaps.propose
-
-    def flat(self, position, uniforms):
-        end, stretch, counts = propose(self, position, uniforms)
-        return end, np.zeros_like(stretch), counts
-
-    patch.setattr(Leaps, "propose", flat)
+    other_leaps(patch, lambda end, stretch, counts: (end, np.zeros_like(stretch), counts))
 
 
 @mistake("leap that nothing leads back from", LEAPING)
 def one_way(patch):
-    propose = Leaps.propose
-
-    def bold(self, position, uniforms):
-        end, stretch, _ = propose(self, position, uniforms)
-        return end, stretch, np.ones(len(end), dtype=bool)
-
-    patch.setattr(Leaps, "propose", bold)
+    other_leaps(patch, lambda end, stretch, counts: (end, stretch, np.ones_like(counts)))
 
 
 @mistake("leap before the inner steps and none after them", LEAPING_FLAT)

@@ -95,15 +95,7 @@ def test_modes_far_apart_have_their_share(kernel):
 
 def test_the_gradient_is_known_after_a_leap():
     """A straight trajectory begins with the force at its start, which a leap has changed."""
-
-    class Asked(TwoModes):
-        def potential_and_gradient(self, position):
-            asked.append(position.copy())
-            return super().potential_and_gradient(position)
-
-    asked: list[np.ndarray] = []
-    evaluator = Evaluator(EXACT)
-    kernel, streams = replace(STRAIGHT, surrogate=Asked()), Streams(3, 20)
+    evaluator, kernel, streams = Evaluator(EXACT), STRAIGHT, Streams(3, 20)
     state = State.from_evaluation(evaluator.value(np.tile([[-5.0, 0.3]], (20, 1))))
     state, _ = kernel.step(streams, state, evaluator)
     assert state.known_force is not None and state.known_force.gradient is not None
@@ -144,6 +136,11 @@ def test_bad_input(centres, factors, said):
 def test_something_else_than_leaps_is_refused():
     with pytest.raises(InputError, match="leaps must be Leaps"):
         replace(STRAIGHT, leaps=CENTRES)
+
+
+def test_positions_of_another_dimension_are_refused():
+    with pytest.raises(InputError, match="of 2 parameters, got one of 3"):
+        LEAPS.modes(np.zeros((1, 3)))
 
 
 def test_they_can_be_pickled():

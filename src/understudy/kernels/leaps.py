@@ -99,6 +99,11 @@ class Leaps:
 
     def _all_white(self, position: np.ndarray) -> np.ndarray:
         """Return positions in the coordinates of each mode, ``(n, k, dim)``."""
+        if position.shape[1] != self.centres.shape[1]:
+            raise InputError(
+                f"leaps are between positions of {self.centres.shape[1]} parameters, got one of {position.shape[1]}; "
+                "give centres of the target's own dimension"
+            )
         away = position[:, None, :] - self.centres
         return np.asarray((self._inverses @ away[:, :, :, None])[:, :, :, 0])
 

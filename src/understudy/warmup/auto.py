@@ -17,10 +17,11 @@ class Auto:
     further learning would cost more than it saves. Kept draws come from a frozen `SurrogateTransition`. Where the
     surrogate does not earn trust, steps with exact gradients are mixed in, up to all of them, and the run says so.
 
-    What it cannot promise: a mode that no descent from the starts arrives at is missed, and nothing tells of it; give
-    ``init=`` with chains far apart where there may be several. The tips of a thin curved ridge, a wide heap of mass
-    under a narrow spike, and tails heavier than those of a Student t with five degrees of freedom can be missed without
-    a warning too.
+    Where the surrogate has separate modes, chains leap between them (`Leaps`). What it cannot promise: a mode that no
+    descent arrives at is missed, and nothing tells of it. Forward models have some 16 descents, from all over the
+    prior, others one from each start and two more; give ``init=`` with chains far apart where there may be several.
+    The tips of a thin curved ridge, a wide heap of mass under a narrow spike, and tails heavier than those of a Student
+    t with five degrees of freedom can be missed without a warning too.
 
     Parameters
     ----------

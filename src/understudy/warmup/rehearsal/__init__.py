@@ -6,6 +6,7 @@
 `basins`        more starts, and none of the basins they find is lost again
 `candidates`    which surrogates are in training, and which of them plays
 `explore`       walkers on the surrogate; every exact evaluation is a test, then a lesson
+`spacing`       places that keep their distance from one another
 `scout`         look where the surrogate is unsure and may be too high
 `elsewhere`     descents from all over the prior, where outputs make them cheap
 `audit`         a few trajectories with exact gradients

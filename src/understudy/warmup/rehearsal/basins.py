@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from understudy.kernels import State
-from understudy.surrogates import Whitening
 from understudy.warmup.rehearsal.descent import Descent
 from understudy.warmup.rehearsal.diary import Diary
-from understudy.warmup.rehearsal.explore import Explorer, Walkers
+from understudy.warmup.rehearsal.explore import Explorer
 from understudy.warmup.rehearsal.find import Start, typical_height
 from understudy.warmup.rehearsal.frontier import surrogate_draws
+from understudy.warmup.rehearsal.spacing import first_apart
 from understudy.warmup.rehearsal.walk import Energy
 
 #: Further starts: so many times as far out as the lowest ones, on the other side.
@@ -82,7 +82,7 @@ class Homes:
         lost = abandoned(explorer, self.position, self.potential)
         if not lost.any():
             return False
-        _put(explorer, np.flatnonzero(explorer.walkers.cold)[lost], self.position[lost], self.potential[lost])
+        explorer.put(np.flatnonzero(explorer.walkers.cold)[lost], self.position[lost], self.potential[lost])
         return True
 
     def send(self, explorer: Explorer, ends: list[Descent]) -> bool:
@@ -91,48 +91,36 @@ class Homes:
         Those go that have another cold one in their basin, so that one stays wherever there was any. Where there are no
         others, warm ones go. Return whether there was anywhere to go.
         """
-        far, chosen = np.sqrt(2.0 * explorer.frame.mean.size), list[Descent]()
-        for each in ends:
-            if all(_apart(explorer.frame, each.position, other.position) > far for other in chosen):
-                chosen.append(each)
+        if not ends:
+            return False
+        position, potential = (
+            np.stack([each.position for each in ends]),
+            np.array([each.potential for each in ends]),
+        )
+        white = explorer.frame.to_white(position)
+        chosen = first_apart(white, np.arange(len(ends)), len(ends), np.sqrt(2.0 * white.shape[1]))
         cold, warm = np.flatnonzero(explorer.walkers.cold), np.flatnonzero(~explorer.walkers.cold)
-        spare, others = _spare(explorer), list(warm)
-        for each in chosen:
-            if spare:
-                row = spare.pop(0)
-                self.position[row], self.potential[row] = each.position, each.potential
-                _put(explorer, int(cold[row]), each.position, each.potential)
-            elif others:
-                _put(explorer, int(others.pop(0)), each.position, each.potential)
-        return bool(chosen)
+        spare = np.array(_spare(explorer)[: len(chosen)], dtype=int)
+        mine, others = np.split(chosen, [len(spare)])
+        self.position[spare], self.potential[spare] = position[mine], potential[mine]
+        explorer.put(cold[spare], position[mine], potential[mine])
+        others = others[: len(warm)]
+        explorer.put(warm[: len(others)], position[others], potential[others])
+        return True
 
 
 def _spare(explorer: Explorer) -> list[int]:
     """Return which cold walkers are not needed where they are, the most crowded first."""
     position = explorer.walkers.position[explorer.walkers.cold]
     one, other = np.triu_indices(len(position), 1)
-    near = np.argsort(_apart(explorer.frame, position[one], position[other]), kind="stable")
+    apart = np.linalg.norm(explorer.frame.vector_to_white(position[one] - position[other]), axis=1)
+    near = np.argsort(apart, kind="stable")
     together = climbs(explorer.candidates.surrogate, position[one], position[other]) < BARRIER
     spare: list[int] = []
     for i, j in zip(one[near][together[near]], other[near][together[near]], strict=True):
         if i not in spare and j not in spare:
             spare.append(int(j))
     return spare
-
-
-def _put(
-    explorer: Explorer, rows: np.ndarray | int, position: np.ndarray, potential: np.ndarray | float
-) -> None:
-    """Put walkers at positions."""
-    walkers = explorer.walkers
-    new_position, new_potential = walkers.position.copy(), walkers.potential.copy()
-    new_position[rows], new_potential[rows] = position, potential
-    explorer.walkers = Walkers(new_position, new_potential, walkers.exponent)
-
-
-def _apart(frame: Whitening, one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Return distances in the frame, of one position or several."""
-    return np.asarray(np.linalg.norm(frame.vector_to_white(one - other), axis=-1))
 
 
 def abandoned(explorer: Explorer, home: np.ndarray, potential: np.ndarray) -> np.ndarray:

@@ -14,6 +14,7 @@ are looked for again, from where descents on the surrogate end.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from understudy.surrogates import TrainingSet, Whitening
 from understudy.warmup.rehearsal.basins import BARRIER, Homes, climbs
@@ -22,6 +23,7 @@ from understudy.warmup.rehearsal.design import prior_draws
 from understudy.warmup.rehearsal.diary import middle
 from understudy.warmup.rehearsal.explore import Explorer
 from understudy.warmup.rehearsal.find import typical_height
+from understudy.warmup.rehearsal.spacing import first_apart
 
 #: Descents, their steps at most, and the radius (in units of the prior's spread) at which they end.
 N_DESCENTS, MOST_STEPS, LEAST_RADIUS = 16, 20, 1e-3
@@ -74,7 +76,7 @@ def look_elsewhere(explorer: Explorer, homes: Homes, n_draws: int, *, again: boo
         going = [each for each in going if not known.has(each)]
         if not going or len(diary) >= most:
             break
-    ends = [each for each in descents if known.is_low(each.potential) and not known.has(each)]
+    ends = [each for each in descents if known.are_low(each.potential) and not known.has(each)]
     return homes.send(explorer, sorted(ends, key=lambda each: each.potential))
 
 
@@ -84,14 +86,14 @@ def _hints(explorer: Explorer, region: Region, known: Known, start: np.ndarray) 
     ends = np.stack([minimum(surrogate, region.frame, each, bounds, MOST_ITERATIONS) for each in start])
     with np.errstate(all="ignore"):
         height = surrogate.potential(ends)
-    chosen: list[np.ndarray] = []
-    for i in np.argsort(height, kind="stable"):
-        is_new = np.isfinite(height[i]) and known.is_low(float(height[i])) and not known.is_near(ends[i])
-        if is_new and all(
-            np.linalg.norm(region.frame.vector_to_white(ends[i] - each)) > APART for each in chosen
-        ):
-            chosen.append(ends[i])
-    return np.reshape(chosen, (-1, start.shape[1]))
+    order = [
+        i
+        for i in np.argsort(height, kind="stable")
+        if known.are_low(height[i]) and not known.is_near(ends[i])
+    ]
+    return np.asarray(
+        ends[first_apart(region.frame.to_white(ends), np.array(order, dtype=int), N_DESCENTS, APART)]
+    )
 
 
 def _step(region: Region, descents: list[Descent], most: int) -> list[Descent]:
@@ -124,13 +126,9 @@ class Known:
         self._usual = middle(diary.discrepancies(self._candidates.playing))
         self._off = max(OFF, SDS_OFF * self._candidates.sd)
 
-    def are_low(self, potential: np.ndarray) -> np.ndarray:
+    def are_low(self, potential: ArrayLike) -> np.ndarray:
         """Return which potentials are as low as those of some mass worth learning."""
-        return np.asarray(potential < self._diary.lowest + 0.5 * typical_height(self._frame.mean.size))
-
-    def is_low(self, potential: float) -> bool:
-        """Whether a potential is as low as that."""
-        return bool(self.are_low(np.array([potential]))[0])
+        return np.asarray(potential) < self._diary.lowest + 0.5 * typical_height(self._frame.mean.size)
 
     def has(self, descent: Descent) -> bool:
         """Whether a descent has come to where mass is known.

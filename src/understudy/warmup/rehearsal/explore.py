@@ -105,6 +105,12 @@ class Explorer:
         self.candidates.train(self.frame)
         self.step_size = None
 
+    def put(self, rows: np.ndarray, position: np.ndarray, potential: np.ndarray) -> None:
+        """Put some walkers elsewhere, at exact potentials that are known."""
+        new_position, new_potential = self.walkers.position.copy(), self.walkers.potential.copy()
+        new_position[rows], new_potential[rows] = position, potential
+        self.walkers = Walkers(new_position, new_potential, self.walkers.exponent)
+
     def narrow_frame(self) -> None:
         """Make the frame as narrow as the surrogate is where the lowest walker stands: in one too wide nobody moves."""
         lowest = self.walkers.position[self.walkers.potential.argmin()]

@@ -21,8 +21,9 @@ import numpy as np
 from understudy.surrogates import Whitening
 from understudy.warmup.rehearsal.crest import along_ridge, softest
 from understudy.warmup.rehearsal.diary import middle
-from understudy.warmup.rehearsal.explore import Explorer, Walkers
+from understudy.warmup.rehearsal.explore import Explorer
 from understudy.warmup.rehearsal.find import typical_height
+from understudy.warmup.rehearsal.spacing import first_apart
 from understudy.warmup.rehearsal.walk import transition, walk
 
 #: Draws of the surrogate, and how many of them are continued: the outermost of those far out, and others.
@@ -111,8 +112,8 @@ def beyond(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarra
     # In their own units: the frame may be that of a ridge's middle, and its ends would all look far out.
     own = Whitening.from_positions(draws) if len(draws) > 2 * draws.shape[1] else frame
     white = own.to_white(draws)
-    outermost = _apart(white, np.argsort(-np.linalg.norm(white, axis=1)), N_OUTWARDS)
-    others = white[_apart(white, rng.permutation(len(white)), N_OTHERS)]
+    outermost = first_apart(white, np.argsort(-np.linalg.norm(white, axis=1)), N_OUTWARDS, APART)
+    others = white[first_apart(white, rng.permutation(len(white)), N_OTHERS, APART)]
     straight = others + _lengths(rng, ALONG, len(others)) * softest(surrogate, own, others)
     radius = np.linalg.norm(white[outermost], axis=1, keepdims=True)
     outwards = white[outermost] * (1.0 + _lengths(rng, OUTWARDS, len(outermost)) / np.maximum(radius, 1e-300))
@@ -131,7 +132,7 @@ def _ridge_ends(explorer: Explorer, own: Whitening, white: np.ndarray) -> np.nda
     bottom, ahead = along_ridge(explorer.candidates.surrogate, own, white, length)
     distance = np.linalg.norm(bottom, axis=1)
     order = np.argsort(-np.where(np.isfinite(distance) & np.isfinite(ahead).all(axis=1), distance, -1.0))
-    return np.asarray(ahead[_apart(bottom, order, N_OUTERMOST)])
+    return np.asarray(ahead[first_apart(bottom, order, N_OUTERMOST, APART)])
 
 
 def _tails(explorer: Explorer, own: Whitening, white: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -150,26 +151,11 @@ def _lengths(rng: np.random.Generator, limits: tuple[float, float], n: int) -> n
     return rng.uniform(*limits, size=(n, 1))
 
 
-def _apart(white: np.ndarray, order: np.ndarray, n: int) -> np.ndarray:
-    """Return the first `n` rows in an order that keep their distance from one another."""
-    chosen: list[int] = []
-    for i in order:
-        if len(chosen) == n:
-            break
-        if all(np.linalg.norm(white[i] - white[j]) > APART for j in chosen):
-            chosen.append(int(i))
-    return np.array(chosen, dtype=int)
-
-
 def _send(explorer: Explorer, position: np.ndarray, potential: np.ndarray) -> None:
     """Put warm walkers at surprises, the lowest ones first."""
-    walkers = explorer.walkers
-    warm = np.flatnonzero(~walkers.cold)
+    warm = np.flatnonzero(~explorer.walkers.cold)
     lowest = np.argsort(potential)[: len(warm)]
-    rows = warm[: len(lowest)]
-    new_position, new_potential = walkers.position.copy(), walkers.potential.copy()
-    new_position[rows], new_potential[rows] = position[lowest], potential[lowest]
-    explorer.walkers = Walkers(new_position, new_potential, walkers.exponent)
+    explorer.put(warm[: len(lowest)], position[lowest], potential[lowest])
 
 
 def _close_pockets(explorer: Explorer, draws: np.ndarray) -> float:
@@ -187,7 +173,7 @@ def _close_pockets(explorer: Explorer, draws: np.ndarray) -> float:
     white = explorer.frame.to_white(draws)
     distance = np.linalg.norm(white[:, None] - explorer.frame.to_white(low)[None], axis=2)
     nearest, alone = distance.argmin(axis=1), distance.min(axis=1)
-    chosen = _apart(white, np.argsort(-alone), N_POCKETS)
+    chosen = first_apart(white, np.argsort(-alone), N_POCKETS, APART)
     place, back, lost = draws[chosen], low[nearest[chosen]], 0.0
     usual = middle(diary.discrepancies(candidates.playing))
     for halves in range(1 + N_HALVES):

@@ -19,6 +19,8 @@ import numpy as np
 from understudy.kernels import Leaps
 from understudy.surrogates import Whitening
 from understudy.warmup.rehearsal.basins import BARRIER, climbs
+from understudy.warmup.rehearsal.explore import Explorer
+from understudy.warmup.rehearsal.frontier import usual_height
 from understudy.warmup.rehearsal.walk import Energy, find_step, trace, transition
 
 #: Chains from each walker, steps that they take, and how many of the last are kept.
@@ -29,16 +31,25 @@ MOST_PLACES, MOST_KNOWN = 16, 128
 SHARED = 0.05
 
 
+def places(explorer: Explorer) -> np.ndarray:
+    """Return where cold walkers are, and where there is mass behind high ground, ``(k, dim)``."""
+    walkers, known = explorer.walkers, explorer.diary.training()
+    low = known.select(usual_height(known.dim))
+    lowest = low.position[np.argsort(low.potential, kind="stable")]
+    some = np.linspace(0, len(lowest) - 1, min(len(lowest), MOST_KNOWN)).astype(int)
+    return separate_places(explorer.candidates.surrogate, walkers.position[walkers.cold], lowest[some])
+
+
 def separate_places(surrogate: Energy, position: np.ndarray, known: np.ndarray) -> np.ndarray:
     """Return positions and, of known ones with mass, lowest first, those that are separate from all before."""
-    places, nearest = list(position), np.full(len(known), np.inf)
+    found, nearest = list(position), np.full(len(known), np.inf)
     for place in position:
         nearest = np.minimum(nearest, _ways(surrogate, known, place))
-    while len(places) < MOST_PLACES and (nearest > BARRIER).any():
-        places.append(known[int((nearest > BARRIER).argmax())])
-        nearest = np.minimum(nearest, _ways(surrogate, known, places[-1]))
-        nearest[(known == places[-1]).all(axis=1)] = 0.0
-    return np.stack(places)
+    while len(found) < MOST_PLACES and (nearest > BARRIER).any():
+        found.append(known[int((nearest > BARRIER).argmax())])
+        nearest = np.minimum(nearest, _ways(surrogate, known, found[-1]))
+        nearest[(known == found[-1]).all(axis=1)] = 0.0
+    return np.stack(found)
 
 
 def _ways(surrogate: Energy, known: np.ndarray, place: np.ndarray) -> np.ndarray:

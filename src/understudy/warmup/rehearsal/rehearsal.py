@@ -26,9 +26,9 @@ from understudy.warmup.rehearsal.elsewhere import look_elsewhere
 from understudy.warmup.rehearsal.explore import Explorer, first_walkers
 from understudy.warmup.rehearsal.find import Start, find
 from understudy.warmup.rehearsal.freeze import freeze
-from understudy.warmup.rehearsal.frontier import look_beyond, usual_height
+from understudy.warmup.rehearsal.frontier import look_beyond
 from understudy.warmup.rehearsal.law import USELESS
-from understudy.warmup.rehearsal.modes import MOST_KNOWN, find_leaps, separate_places
+from understudy.warmup.rehearsal.modes import find_leaps, places
 from understudy.warmup.rehearsal.pilot import tried
 from understudy.warmup.rehearsal.plan import Plan
 from understudy.warmup.rehearsal.scout import scouts
@@ -246,19 +246,10 @@ def _piloted(
     return outcome
 
 
-def _places(explorer: Explorer) -> np.ndarray:
-    """Return where cold walkers are, and where there is mass behind high ground."""
-    walkers, known = explorer.walkers, explorer.diary.training()
-    low = known.select(usual_height(known.dim))
-    lowest = low.position[np.argsort(low.potential, kind="stable")]
-    some = np.linspace(0, len(lowest) - 1, min(len(lowest), MOST_KNOWN)).astype(int)
-    return separate_places(explorer.candidates.surrogate, walkers.position[walkers.cold], lowest[some])
-
-
 def _outcome(explorer: Explorer, streams: Streams, history: list[tuple[int, float]]) -> Outcome:
     candidates, diary, walkers = explorer.candidates, explorer.diary, explorer.walkers
     surrogate, frame, rng = candidates.surrogate, explorer.frame, explorer.rng
-    leaps = find_leaps(surrogate, frame, _places(explorer), rng)
+    leaps = find_leaps(surrogate, frame, places(explorer), rng)
     kernel = freeze(surrogate, frame, walkers.position, candidates.sd, rng, leaps)
     exact = None
     if diary.evaluator.target.has_gradient:

@@ -16,6 +16,7 @@ from understudy.surrogates.gp import FittedProcess
 from understudy.warmup.rehearsal.candidates import Candidates
 from understudy.warmup.rehearsal.explore import Explorer
 from understudy.warmup.rehearsal.find import typical_height
+from understudy.warmup.rehearsal.spacing import first_apart
 from understudy.warmup.rehearsal.walk import Tempered, find_step, transition, walk
 
 EXPONENTS = (0.4, 0.15)
@@ -38,7 +39,8 @@ def scouts(explorer: Explorer, n: int) -> np.ndarray:
         hope = mean - 2.0 * sd
     limit = explorer.diary.lowest + 0.5 * typical_height(pool.shape[1])
     worth = np.flatnonzero((sd > UNSURE) & (hope < limit))
-    return _apart(pool[worth[np.argsort(hope[worth])]], explorer.frame, n)
+    chosen = first_apart(explorer.frame.to_white(pool), worth[np.argsort(hope[worth])], n, APART)
+    return np.asarray(pool[chosen])
 
 
 def _pool(
@@ -56,15 +58,3 @@ def _pool(
     found.append(beside + frame.from_white(rng.standard_normal(beside.shape)) - frame.mean)
     pool = np.concatenate(found)
     return pool[np.isfinite(pool).all(axis=1)]
-
-
-def _apart(ordered: np.ndarray, frame: Whitening, n: int) -> np.ndarray:
-    """Return the first `n` of ordered positions that keep their distance from one another."""
-    white = frame.to_white(ordered)
-    chosen: list[int] = []
-    for i in range(len(white)):
-        if len(chosen) == n:
-            break
-        if all(np.linalg.norm(white[i] - white[j]) > APART for j in chosen):
-            chosen.append(i)
-    return ordered[chosen]
