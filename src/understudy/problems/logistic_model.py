@@ -1,20 +1,21 @@
 r"""Bayesian logistic regression: log-density, gradient and Fisher metric, each in few passes over the data.
 
 With rows :math:`x_n`, labels :math:`y_n \in \{0, 1\}`, :math:`\eta = X\beta`, prior :math:`N(0, \alpha I)` and
-:math:`t = \tanh(\eta / 2)`, the logistic function is :math:`s(\eta) = \frac12 (1 + t)`, so that
+:math:`e = \exp(-|\eta|)`, the logistic function is :math:`s(\eta) = \frac12 (1 + t)` with
+:math:`t = \tanh(\eta / 2) = \mathrm{sign}(\eta) (1 - e) / (1 + e)`, so that
 
 .. math::
-    \log p(y \mid \beta) &= \big(y - \tfrac12\big)^T X \beta - \sum_n \log\big(2 \cosh(\eta_n / 2)\big), \qquad
-    \log(2 \cosh h) = |h| + \log 2 - \log(1 + |\tanh h|), \\
+    \log p(y \mid \beta) &= \big(y - \tfrac12\big)^T X \beta
+    - \sum_n \big(\tfrac12 |\eta_n| + \log(1 + e_n)\big), \\
     \nabla \log p(y \mid \beta) &= X^T \big(y - \tfrac12\big) - \tfrac12 X^T t.
 
-One :math:`\tanh` a row serves both, without overflow for either sign. :math:`X^T (y - \frac12)` is known from
-the start. Since :math:`1 \le 1 + |t| \le 2`, the product of 64 such terms is at most :math:`2^{64}`, and one
+One exponential a row serves both, without overflow for either sign. :math:`X^T (y - \frac12)` is known from
+the start. Since :math:`1 \le 1 + e \le 2`, the product of 64 such terms is at most :math:`2^{64}`, and one
 logarithm does for all of them.
 
 The rows are kept in blocks that stay in the cache between the products :math:`X\beta` and :math:`X^T t`, each
 block transposed, so that BLAS runs along the data. Rows of zeros fill the last block: they have
-:math:`\eta = t = 0` and add nothing to any sum here.
+:math:`\eta = t = 0` and add nothing to a gradient, and log 2 each to a sum of logarithms, which is taken off.
 """
 
 from __future__ import annotations
@@ -73,29 +74,31 @@ class LogisticRegression:
         return self._evaluate(beta, gradient=True)
 
     def _evaluate(self, beta: np.ndarray, *, gradient: bool) -> tuple[np.ndarray, np.ndarray]:
-        half = 0.5 * beta
-        log_cosh = np.full(len(beta), self.n_rows * np.log(2.0))
-        pull = np.zeros_like(half)
+        log_sums = np.zeros(len(beta))
+        pull = np.zeros_like(beta)
         with np.errstate(over="ignore", invalid="ignore"):
             for block in self._blocks:
-                h = times(half, block)
-                log_cosh += np.abs(h).sum(axis=1)
-                np.tanh(h, out=h)
+                eta = times(beta, block)
+                e = np.abs(eta)
+                log_sums += 0.5 * e.sum(axis=1)
+                np.negative(e, out=e)
+                np.exp(e, out=e)
                 if gradient:
-                    pull += weighted_sums(h, block)
-                log_cosh -= _sum_log1p_abs(h)
-            value = (beta * (self._linear - half / self.prior_variance)).sum(axis=1) - log_cosh
+                    pull += weighted_sums(np.copysign((1.0 - e) / (1.0 + e), eta), block)
+                log_sums += _sum_log1p(e)
+            # Rows of zeros that fill the last block have added log 2 each.
+            log_sums -= (self._blocks.shape[0] * self._blocks.shape[2] - self.n_rows) * np.log(2.0)
+            value = (beta * (self._linear - 0.5 * beta / self.prior_variance)).sum(axis=1) - log_sums
             slope = self._linear - 0.5 * pull - beta / self.prior_variance
         # Coefficients so large that a product overflows have no mass, whatever the sign of what is left.
         value[np.isnan(value) & np.isfinite(beta).all(axis=1)] = -np.inf
         return value, slope
 
 
-def _sum_log1p_abs(t: np.ndarray) -> np.ndarray:
-    """Return the sum of log(1 + abs(t)) over each row of t; t is lost."""
-    np.abs(t, out=t)
-    t += 1.0
-    products = np.multiply.reduce(t.reshape(len(t), _GROUP, -1), axis=1)
+def _sum_log1p(e: np.ndarray) -> np.ndarray:
+    """Return the sum of log(1 + e) over each row of e, which are between 0 and 1; e is lost."""
+    e += 1.0
+    products = np.multiply.reduce(e.reshape(len(e), _GROUP, -1), axis=1)
     return np.asarray(np.log(products).sum(axis=1))
 
 
