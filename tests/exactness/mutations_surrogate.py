@@ -167,15 +167,27 @@ def one_way(patch):
     other_leaps(patch, lambda end, stretch, counts: (end, stretch, np.ones_like(counts)))
 
 
-@mistake("leap before the inner steps and none after them", LEAPING_FLAT)
+def other_turns(patch, chosen):
+    """Change which chains leap before the inner steps; the others leap after them."""
+    leap, early = understudy.kernels.transition._leapt, []
+
+    def turned(leaps, stage, streams, point, now):
+        if early:
+            return leap(leaps, stage, streams, point, ~early.pop())
+        early.append(chosen(stage.places(point)))
+        return leap(leaps, stage, streams, point, early[0])
+
+    patch.setattr(understudy.kernels.transition, "_leapt", turned)
+
+
+@mistake("leap always before the inner steps", LEAPING_FLAT)
 def unbalanced(patch):
-    leap, calls = understudy.kernels.transition._leapt, []
+    other_turns(patch, lambda position: np.ones(len(position), dtype=bool))
 
-    def first(leaps, stage, streams, point):
-        calls.append(None)
-        return leap(leaps, stage, streams, point) if len(calls) % 2 else point
 
-    patch.setattr(understudy.kernels.transition, "_leapt", first)
+@mistake("where a chain is decides when it leaps", LEAPING_FLAT)
+def at_will(patch):
+    other_turns(patch, lambda position: position[:, 1] > 0.5)
 
 
 @mistake("surrogate's potential remembered from before the last move", MANY_TWICE)

@@ -45,7 +45,8 @@ def test_a_leap_is_undone_by_the_leap_back():
     assert counts.any() and not counts.all()
     for mode in range(3):
         rows = counts & (home == mode)
-        back, shrink, again = LEAPS.propose(end[rows], np.full(rows.sum(), (mode + 0.5) / 3))
+        chosen = (mode - (mode > LEAPS.modes(end[rows])) + 0.5) / 2
+        back, shrink, again = LEAPS.propose(end[rows], chosen)
         np.testing.assert_allclose(back, start[rows], atol=1e-12)
         np.testing.assert_allclose(shrink, -stretch[rows], atol=1e-12)
         assert again.all()
@@ -54,17 +55,36 @@ def test_a_leap_is_undone_by_the_leap_back():
 def test_volume_is_stretched_by_the_ratio_of_determinants():
     start, step = np.array([[-3.8, 0.1]]), 1e-6
     moved = np.concatenate([start, start + step * np.eye(2)])
-    end, stretch, _ = LEAPS.propose(moved, np.full(3, 0.5))
+    end, stretch, _ = LEAPS.propose(moved, np.full(3, 0.2))
     jacobian = (end[1:] - end[0]) / step
     assert np.log(abs(np.linalg.det(jacobian))) == pytest.approx(stretch[0], abs=1e-6)
 
 
-def test_each_mode_is_chosen_as_often_and_staying_does_not_count():
+def test_each_other_mode_is_chosen_as_often():
     uniforms = (np.arange(300) + 0.5) / 300
-    end, _, counts = LEAPS.propose(np.tile(CENTRES[:1], (300, 1)), uniforms)
-    assert np.bincount(LEAPS.modes(end)).tolist() == [100, 100, 100]
-    assert counts.sum() == 200
-    np.testing.assert_array_equal(LEAPS.propose(CENTRES, np.full(3, 1.0))[0], np.tile(CENTRES[2], (3, 1)))
+    for here, wanted in ((0, [0, 150, 150]), (1, [150, 0, 150]), (2, [150, 150, 0])):
+        end, _, counts = LEAPS.propose(np.tile(CENTRES[here], (300, 1)), uniforms)
+        assert np.bincount(LEAPS.modes(end), minlength=3).tolist() == wanted
+        assert counts.all()
+    last = np.nextafter(1.0, 0.0)
+    np.testing.assert_array_equal(LEAPS.propose(CENTRES, np.full(3, last))[0], CENTRES[[2, 2, 1]])
+
+
+def test_sides_are_changed_more_often_than_independent_draws_would():
+    """Of a mode with three quarters of the mass, a leap from the other is always right and one back in a third of cases.
+
+    So successive draws are on different sides in half of all cases, not in 2 * 0.75 * 0.25 of them. Of 8000 that is 22
+    standard errors more.
+    """
+    evaluator, streams, n = Evaluator(EXACT), Streams(2, 400), 400
+    left = np.arange(n) % 4 == 0
+    state = State.from_evaluation(evaluator.value(np.where(left[:, None], [[-5.0, 0.0]], [[5.0, 0.0]])))
+    changes = 0
+    for _ in range(20):
+        before = state.position[:, 0] > 0
+        state, _ = STRAIGHT.step(streams, state, evaluator)
+        changes += ((state.position[:, 0] > 0) != before).sum()
+    assert 0.45 < changes / 8000 < 0.55
 
 
 def test_leaps_that_arrive_in_another_mode_do_not_count():
@@ -72,7 +92,7 @@ def test_leaps_that_arrive_in_another_mode_do_not_count():
         [[-4.0, 2.4]]
     )  # belongs to the first, eight of the second's widths up, where the third is
     assert LEAPS.modes(start)[0] == 0
-    end, _, counts = LEAPS.propose(start, np.array([0.5]))
+    end, _, counts = LEAPS.propose(start, np.array([0.2]))
     assert LEAPS.modes(end)[0] == 2 and not counts[0]
 
 

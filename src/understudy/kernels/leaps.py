@@ -5,13 +5,12 @@ Each mode k has a normal distribution that tells where it is and how wide, with 
 
 .. math:: T_{ij}(x) = m_j + F_j F_i^{-1} (x - m_i), \qquad i = i(x),
 
-for a mode j that is drawn uniformly from all, and counts only if it arrives in a position that belongs to j. (If j is i
-nothing moves. Were j always another one, the second of two good leaps would undo the first where there are two modes.)
-It is accepted with probability :math:`\min(1, e^{U(x) - U(T_{ij}(x))} \det F_j / \det F_i)`.
+for a mode j that is drawn uniformly from all others, and counts only if it arrives in a position that belongs to j. It
+is accepted with probability :math:`\min(1, e^{U(x) - U(T_{ij}(x))} \det F_j / \det F_i)`.
 
 Reversible for :math:`e^{-U}` because: :math:`(x, j) \mapsto (T_{ij}(x), i)` is its own inverse where it counts, for
 :math:`T_{ji}` undoes :math:`T_{ij}`; it stretches volume by :math:`\det F_j / \det F_i`; and i is drawn there with the
-same probability as j is drawn here. This is Metropolis with a deterministic proposal (Green 1995). Nothing is
+same probability as j is drawn here, one in all but one. This is Metropolis with a deterministic proposal (Green 1995). Nothing is
 asked of the normal distributions: poor ones cost acceptance.
 """
 
@@ -42,9 +41,9 @@ class Leaps:
     Two modes, of which the right one is twice as wide:
 
     >>> leaps = Leaps(np.array([[-3.0], [4.0]]), np.array([[[1.0]], [[2.0]]]))
-    >>> position, stretch, counts = leaps.propose(np.array([[-2.5], [4.0], [4.0]]), np.array([0.9, 0.1, 0.9]))
+    >>> position, stretch, counts = leaps.propose(np.array([[-2.5], [4.0]]), np.array([0.9, 0.1]))
     >>> position.ravel(), stretch.round(3), counts
-    (array([ 5., -3.,  4.]), array([ 0.693, -0.693,  0.   ]), array([ True,  True, False]))
+    (array([ 5., -3.]), array([ 0.693, -0.693]), array([ True,  True]))
     """
 
     centres: np.ndarray
@@ -87,15 +86,16 @@ class Leaps:
         ----------
         position : ndarray of shape (n, dim)
         uniforms : ndarray of shape (n,)
-            Uniform numbers on [0, 1), which choose the mode.
+            Uniform numbers on [0, 1), which choose one of the other modes.
         """
         white = self._all_white(position)
         here = self._nearest(white)
-        there = np.minimum((uniforms * len(self.centres)).astype(int), len(self.centres) - 1)
+        others = len(self.centres) - 1
+        there = np.minimum((uniforms * others).astype(int), others - 1)
+        there += there >= here
         own = white[np.arange(len(here)), here]
         end = self.centres[there] + (self.factors[there] @ own[:, :, None])[:, :, 0]
-        counts = (there != here) & (self.modes(end) == there)
-        return end, self._log_volumes[there] - self._log_volumes[here], counts
+        return end, self._log_volumes[there] - self._log_volumes[here], self.modes(end) == there
 
     def _all_white(self, position: np.ndarray) -> np.ndarray:
         """Return positions in the coordinates of each mode, ``(n, k, dim)``."""

@@ -35,9 +35,12 @@ class SurrogateTransition(EuclideanGuided):
     With a `centre` inner trajectories swing about it (`understudy.dynamics.swing`) instead of following leapfrog: both
     preserve volume and are reversible for any force that is a function of the position alone, so the same proof holds.
 
-    With `leaps`, a leap on the stand-in comes before the inner steps and another one after them. A leap is reversible
-    for :math:`e^{-\tilde U}` (see `understudy.kernels.leaps`), and so is L P L if P and L are: it reads the same
-    backwards. With one leap alone it would not be.
+    With `leaps`, a leap L on the stand-in comes before the inner steps P or after them, as a fair coin says that is tossed
+    for each chain and draw. L is reversible for :math:`e^{-\tilde U}` (see `understudy.kernels.leaps`); run backwards,
+    first L then P is first P then L; and since the coin knows nothing of the state, :math:`\frac12 (L P + P L)` is the same
+    both ways. A leap that always came first would not be. (With one before and one after, which would do too, the
+    second mostly undoes the first where there are two modes. One alone changes sides nearly every time, so that draws
+    tell the share of a mode better than independent ones would.)
 
     Chains that no inner step has moved cost no exact value. To reach all of the posterior, the stand-in must be finite
     wherever there is mass: chains never enter or leave a region where it is not.
@@ -170,7 +173,8 @@ def inner_walk(
     point, lost = start, ~start.complete
     sizes, counts, rates = [], [], []
     if kernel.leaps is not None:
-        point = _leapt(kernel.leaps, stage, streams, point)
+        early = streams.uniforms() < 0.5
+        point = _leapt(kernel.leaps, stage, streams, point, early)
     for _ in range(kernel.inner_steps):
         step_size, n_steps = kernel.draw(streams)
         end, gained = stage.go(point, streams.normals(point.position.shape[1]), step_size, n_steps)
@@ -183,7 +187,7 @@ def inner_walk(
         counts.append(n_steps)
         rates.append(probability)
     if kernel.leaps is not None:
-        point = _leapt(kernel.leaps, stage, streams, point)
+        point = _leapt(kernel.leaps, stage, streams, point, ~early)
     if len(sizes) == 1:
         return point, Walk(sizes[0], counts[0], rates[0], lost)
     size, count, rate = (reduce(np.add, each) for each in (sizes, counts, rates))
@@ -206,9 +210,11 @@ def _taken(point: PhasePoint, end: PhasePoint, accepted: np.ndarray) -> PhasePoi
     )
 
 
-def _leapt(leaps: Leaps, stage: Stage, streams: AnyStreams, point: PhasePoint) -> PhasePoint:
-    """Return the points, some of them after a leap to another mode of the stand-in."""
+def _leapt(
+    leaps: Leaps, stage: Stage, streams: AnyStreams, point: PhasePoint, now: np.ndarray
+) -> PhasePoint:
+    """Return the points, some of those whose turn is now after a leap to another mode of the stand-in."""
     position, stretch, counts = leaps.propose(stage.places(point), streams.uniforms())
-    end = stage.put(point, position, counts & point.complete)
+    end = stage.put(point, position, counts & point.complete & now)
     accepted, _ = metropolis(point.potential, end.potential - stretch, streams.uniforms())
     return _taken(point, end, accepted)
