@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
 import pytest
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name settings by what they are, less addresses in memory: tests have the same names in every process."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", str(val)) if isinstance(val, dict) else None
 
 
 @pytest.fixture

@@ -97,7 +97,6 @@ class TestSequentialTest:
             {"p_values": lambda n, rng: {}},
             {"p_values": lambda n, rng: {"p": np.nan}},
         ],
-        ids=str,
     )
     def test_bad_settings_are_refused_with_a_sentence(self, bad):
         with pytest.raises(InputError, match=next(iter(bad))):
@@ -133,7 +132,7 @@ class TestTwoSamples:
         )
         assert verdict.passed and list(verdict.stages[0].p_values) == ["sum"]
 
-    @pytest.mark.parametrize("bad", [{"steps": 0}, {"n_chains": 20}, {"draw": lambda rng, n: None}], ids=str)
+    @pytest.mark.parametrize("bad", [{"steps": 0}, {"n_chains": 20}, {"draw": lambda rng, n: None}])
     def test_bad_settings_are_refused_with_a_sentence(self, bad):
         with pytest.raises(InputError, match=next(iter(bad))):
             check_two_samples(KERNEL, gumbel(), **bad)

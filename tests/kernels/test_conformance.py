@@ -196,7 +196,7 @@ BAD = [
 
 
 @every_kernel
-@pytest.mark.parametrize("bad", BAD, ids=str)
+@pytest.mark.parametrize("bad", BAD)
 def test_bad_settings_are_refused_with_a_sentence(make, bad):
     name = next(iter(bad))
     with pytest.raises(InputError, match=name):

@@ -184,7 +184,6 @@ def test_a_target_without_gradient():
         (gumbel(), {"statistics": lambda q, u: {}}, "must return a dict"),
         (gumbel(), {"statistics": lambda q, u: {"all": q}}, "one number for each chain"),
     ],
-    ids=str,
 )
 def test_bad_input_is_refused_with_a_sentence(target, options, message):
     with pytest.raises(InputError, match=message):
