@@ -8,6 +8,9 @@ export MPLBACKEND ?= Agg
 # Tests multiply small matrices: threads of BLAS would only get in each other's way.
 test test-full: export OPENBLAS_NUM_THREADS ?= 1
 
+# All cores, but no more processes than the tests keep busy.
+PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
+
 .PHONY: demo test test-full bench lint format clean
 
 $(VENV)/.installed: pyproject.toml
@@ -21,10 +24,10 @@ demo: $(VENV)/.installed  ## sample the elliptic PDE posterior and draw the infe
 	$(BIN)/understudy sample elliptic-pde --draws 1000 --chains 4 --seed 1 --plot out/elliptic-pde.png --output out/elliptic-pde.nc
 
 test: $(VENV)/.installed  ## quick tests, docstring examples included
-	$(BIN)/python -m pytest
+	$(PYTEST)
 
 test-full: $(VENV)/.installed  ## quick and slow tests
-	$(BIN)/python -m pytest -m 'slow or not slow'
+	$(PYTEST) -m 'slow or not slow'
 
 $(VENV)/.installed-bench: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'

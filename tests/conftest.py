@@ -8,6 +8,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from exactness_summary import pytest_terminal_summary
+
+__all__ = ["pytest_terminal_summary"]
+
 
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Name settings by what they are, less addresses in memory: tests have the same names in every process."""

@@ -10,12 +10,13 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pytest
 from public_kernels import public_kernels
-from stand_ins import Fair
+from stand_ins import LEAPS, Fair
 from tiers import TIERS, seed
 
 from understudy import (
     Evaluator,
     HessianMetric,
+    Leaps,
     State,
     Streams,
     SurrogateHMC,
@@ -31,8 +32,11 @@ class Gullible:
     """A kernel that takes a surrogate; the dear one has one dimension in the quick tier."""
 
     kernel: type
+    leaps: Leaps | None = None
 
     def make(self, surrogate):
+        if self.leaps is not None:
+            return self.kernel(0.5, 3, surrogate=surrogate, leaps=self.leaps)
         if self.kernel is SurrogateRMHMC:
             metric = HessianMetric(surrogate, "diagonal", floor=0.3)
             return SurrogateRMHMC(0.5, 1, surrogate=surrogate, metric=metric)
@@ -43,6 +47,7 @@ class Gullible:
 
 
 GULLIBLE = {each.__name__: Gullible(each) for each in (SurrogateHMC, SurrogateRMHMC, SurrogateTransition)}
+GULLIBLE["SurrogateTransition, leaping"] = Gullible(SurrogateTransition, LEAPS)
 N = 100_000
 every_kernel = pytest.mark.parametrize("name", GULLIBLE)
 

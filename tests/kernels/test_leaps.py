@@ -70,11 +70,11 @@ def test_each_other_mode_is_chosen_as_often():
     np.testing.assert_array_equal(LEAPS.propose(CENTRES, np.full(3, last))[0], CENTRES[[2, 2, 1]])
 
 
-def test_sides_are_changed_more_often_than_independent_draws_would():
-    """Of a mode with three quarters of the mass, a leap from the other is always right and one back in a third of cases.
+def test_sides_are_changed_as_often_as_leaps_say():
+    """Of modes with a quarter and three quarters of the mass, leaps from the one are accepted, of the other a third.
 
-    So successive draws are on different sides in half of all cases, not in 2 * 0.75 * 0.25 of them. Of 8000 that is 22
-    standard errors more.
+    So with one leap in 3/4 of draws the first is left in 3/4 of cases and the second in 1/4, and sides change in 3/8 of
+    all. Of 8000 draws 6 standard errors are 0.033.
     """
     evaluator, streams, n = Evaluator(EXACT), Streams(2, 400), 400
     left = np.arange(n) % 4 == 0
@@ -84,7 +84,7 @@ def test_sides_are_changed_more_often_than_independent_draws_would():
         before = state.position[:, 0] > 0
         state, _ = STRAIGHT.step(streams, state, evaluator)
         changes += ((state.position[:, 0] > 0) != before).sum()
-    assert 0.45 < changes / 8000 < 0.55
+    assert abs(changes / 8000 - 3 / 8) < 0.033
 
 
 def test_leaps_that_arrive_in_another_mode_do_not_count():
@@ -151,6 +151,32 @@ def test_bad_input(centres, factors, said):
     with pytest.raises(InputError) as error:
         Leaps(centres, factors)
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("belongs", [[0, 1], [0.0, 1.0, 1.0], [-1, 0, 1], ["a", "b", "c"], 0])
+def test_places_that_belong_nowhere_are_refused(belongs):
+    with pytest.raises(InputError, match="one whole number from 0 for each of 3 places"):
+        Leaps(CENTRES, FACTORS, belongs)
+
+
+def test_places_may_be_parts_of_a_mode():
+    leaps = Leaps(CENTRES, FACTORS, [0, 1, 0])
+    assert leaps.n_modes == 2 and LEAPS.n_modes == 3
+    np.testing.assert_array_equal(leaps.modes(CENTRES), [0, 1, 0])
+    np.testing.assert_array_equal(leaps.places(CENTRES), [0, 1, 2])
+    for one, other in zip(
+        leaps.propose(CENTRES, np.full(3, 0.7)), LEAPS.propose(CENTRES, np.full(3, 0.7)), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_draws_are_told_of_modes_and_not_of_parts():
+    evaluator = Evaluator(EXACT)
+    state = State.from_evaluation(evaluator.value(np.array([[-5.0, 0.0], [5.0, 0.0]])))
+    _, info = STRAIGHT.step(Streams(1, 2), state, evaluator)
+    assert info.mode is not None and set(info.mode) <= {1, 2}
+    parts = replace(STRAIGHT, leaps=Leaps(BOTH.centres, BOTH.factors, [0, 0]))
+    assert parts.step(Streams(1, 2), state, evaluator)[1].mode is None
 
 
 def test_something_else_than_leaps_is_refused():

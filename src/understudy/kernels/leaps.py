@@ -1,17 +1,18 @@
-r"""Leaps between separate modes: to where another mode has what this one has here.
+r"""Leaps between places: to where another place has what this one has here.
 
-Each mode k has a normal distribution that tells where it is and how wide, with mean :math:`m_k` and covariance
-:math:`F_k F_k^T`. A position x belongs to the mode i(x) of which its density is largest. A leap goes to
+Places are separate modes, or parts of one that is bent. Each place k has a normal distribution that tells where it is
+and how wide, with mean :math:`m_k` and covariance :math:`F_k F_k^T`. A position x belongs to the place i(x) of which
+its density is largest. A leap goes to
 
 .. math:: T_{ij}(x) = m_j + F_j F_i^{-1} (x - m_i), \qquad i = i(x),
 
-for a mode j that is drawn uniformly from all others, and counts only if it arrives in a position that belongs to j. It
+for a place j that is drawn uniformly from all others, and counts only if it arrives in a position that belongs to j. It
 is accepted with probability :math:`\min(1, e^{U(x) - U(T_{ij}(x))} \det F_j / \det F_i)`.
 
 Reversible for :math:`e^{-U}` because: :math:`(x, j) \mapsto (T_{ij}(x), i)` is its own inverse where it counts, for
 :math:`T_{ji}` undoes :math:`T_{ij}`; it stretches volume by :math:`\det F_j / \det F_i`; and i is drawn there with the
-same probability as j is drawn here, one in all but one. This is Metropolis with a deterministic proposal (Green 1995). Nothing is
-asked of the normal distributions: poor ones cost acceptance.
+same probability as j is drawn here. This is Metropolis with a deterministic proposal (Green 1995). Nothing is asked of
+the normal distributions: poor ones cost acceptance.
 """
 
 from __future__ import annotations
@@ -27,14 +28,20 @@ from understudy.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Leaps:
-    """Between which modes chains leap.
+    """Between which places chains leap.
 
     Parameters
     ----------
     centres : ndarray of shape (k, dim)
-        The middle of each mode, two or more.
+        The middle of each place, two or more.
     factors : ndarray of shape (k, dim, dim)
-        Lower triangular, with the covariance of each mode about ``factor @ factor.T``.
+        Lower triangular, with the covariance of each place about ``factor @ factor.T``.
+    belongs : ndarray of int, shape (k,), optional
+        Which mode each place is a part of, from 0. Left out, each is a mode of its own.
+
+    Attributes
+    ----------
+    n_modes : int
 
     Examples
     --------
@@ -48,6 +55,7 @@ class Leaps:
 
     centres: np.ndarray
     factors: np.ndarray
+    belongs: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         centres, factors = require_real(self.centres, "centres"), require_real(self.factors, "factors")
@@ -61,6 +69,13 @@ class Leaps:
                 "factors of leaps must be lower triangular with positive diagonals; "
                 "use numpy.linalg.cholesky(covariances)"
             )
+        belongs = np.arange(len(centres)) if self.belongs is None else np.asarray(self.belongs)
+        if belongs.shape != centres.shape[:1] or belongs.dtype.kind not in "iu" or belongs.min() < 0:
+            raise InputError(
+                f"belongs must be one whole number from 0 for each of {len(centres)} places, got {self.belongs!r}; "
+                "leave it out where each is a mode of its own"
+            )
+        object.__setattr__(self, "belongs", belongs)
         object.__setattr__(self, "centres", centres)
         object.__setattr__(self, "factors", factors)
 
@@ -73,8 +88,19 @@ class Leaps:
         """Logarithms of the factors' determinants."""
         return np.asarray(np.log(np.diagonal(self.factors, axis1=1, axis2=2)).sum(axis=1))
 
+    @property
+    def n_modes(self) -> int:
+        """How many modes the places make up."""
+        assert self.belongs is not None
+        return 1 + int(self.belongs.max())
+
     def modes(self, position: np.ndarray) -> np.ndarray:
         """Return to which mode each position belongs, ``(n,)``."""
+        assert self.belongs is not None
+        return np.asarray(self.belongs[self.places(position)])
+
+    def places(self, position: np.ndarray) -> np.ndarray:
+        """Return to which place each position belongs, ``(n,)``."""
         return self._nearest(self._all_white(position))
 
     def propose(
@@ -86,7 +112,7 @@ class Leaps:
         ----------
         position : ndarray of shape (n, dim)
         uniforms : ndarray of shape (n,)
-            Uniform numbers on [0, 1), which choose one of the other modes.
+            Uniform numbers on [0, 1), which choose one of the other places.
         """
         white = self._all_white(position)
         here = self._nearest(white)
@@ -95,10 +121,10 @@ class Leaps:
         there += there >= here
         own = white[np.arange(len(here)), here]
         end = self.centres[there] + (self.factors[there] @ own[:, :, None])[:, :, 0]
-        return end, self._log_volumes[there] - self._log_volumes[here], self.modes(end) == there
+        return end, self._log_volumes[there] - self._log_volumes[here], self.places(end) == there
 
     def _all_white(self, position: np.ndarray) -> np.ndarray:
-        """Return positions in the coordinates of each mode, ``(n, k, dim)``."""
+        """Return positions in the coordinates of each place, ``(n, k, dim)``."""
         if position.shape[1] != self.centres.shape[1]:
             raise InputError(
                 f"leaps are between positions of {self.centres.shape[1]} parameters, got one of {position.shape[1]}; "

@@ -22,6 +22,9 @@ from understudy.surrogates import Whitening
 from understudy.surrogates.fast import fast
 from understudy.targets import Evaluator
 
+#: How often a chain that can leap is made to try, before or after the inner steps.
+LEAPT = 0.75
+
 
 @dataclass(frozen=True, eq=False)
 class SurrogateTransition(EuclideanGuided):
@@ -35,12 +38,13 @@ class SurrogateTransition(EuclideanGuided):
     With a `centre` inner trajectories swing about it (`understudy.dynamics.swing`) instead of following leapfrog: both
     preserve volume and are reversible for any force that is a function of the position alone, so the same proof holds.
 
-    With `leaps`, a leap L on the stand-in comes before the inner steps P or after them, as a fair coin says that is tossed
-    for each chain and draw. L is reversible for :math:`e^{-\tilde U}` (see `understudy.kernels.leaps`); run backwards,
-    first L then P is first P then L; and since the coin knows nothing of the state, :math:`\frac12 (L P + P L)` is the same
-    both ways. A leap that always came first would not be. (With one before and one after, which would do too, the
-    second mostly undoes the first where there are two modes. One alone changes sides nearly every time, so that draws
-    tell the share of a mode better than independent ones would.)
+    With `leaps`, a leap L on the stand-in comes before the inner steps P or after them, with probability 3/8 each, or
+    not at all, as is drawn for each chain and draw. L is reversible for :math:`e^{-\tilde U}` (see
+    `understudy.kernels.leaps`); run backwards, first L then P is first P then L; and since what is drawn knows nothing
+    of the state, :math:`\frac38 (L P + P L) + \frac14 P` is the same both ways. A leap that always came first would not
+    be. (One before and one after would do too, but where there are two modes the second mostly undoes the first. At
+    most one changes sides oftener, so that draws tell the shares of modes better; were it always one, draws could
+    alternate, and every second of them tell of one side alone.)
 
     Chains that no inner step has moved cost no exact value. To reach all of the posterior, the stand-in must be finite
     wherever there is mass: chains never enter or leave a region where it is not.
@@ -60,7 +64,7 @@ class SurrogateTransition(EuclideanGuided):
         deflected by what the stand-in differs from it by. The nearer the posterior is to that normal, the longer steps
         may be.
     leaps : Leaps, optional
-        Between separate modes of the stand-in.
+        Between separate modes of the stand-in, or parts of one.
 
     Examples
     --------
@@ -138,8 +142,13 @@ class SurrogateTransition(EuclideanGuided):
             discrepancy=np.where(moved, after, np.nan),
             inner_acceptance=walk.acceptance,
             proposal_potential=np.where(moved, exact, np.nan),
-            mode=None if self.leaps is None else 1 + self.leaps.modes(after_step.position),
+            mode=self._modes(after_step.position),
         )
+
+    def _modes(self, position: np.ndarray) -> np.ndarray | None:
+        """Return in which mode each position is, from 1; None where there is but one."""
+        leaps = self.leaps
+        return None if leaps is None or leaps.n_modes == 1 else 1 + leaps.modes(position)
 
 
 def _frame(centre: np.ndarray, metric: EuclideanMetric) -> Whitening:
@@ -173,8 +182,8 @@ def inner_walk(
     point, lost = start, ~start.complete
     sizes, counts, rates = [], [], []
     if kernel.leaps is not None:
-        early = streams.uniforms() < 0.5
-        point = _leapt(kernel.leaps, stage, streams, point, early)
+        turn = streams.uniforms()
+        point = _leapt(kernel.leaps, stage, streams, point, turn < 0.5 * LEAPT)
     for _ in range(kernel.inner_steps):
         step_size, n_steps = kernel.draw(streams)
         end, gained = stage.go(point, streams.normals(point.position.shape[1]), step_size, n_steps)
@@ -187,7 +196,7 @@ def inner_walk(
         counts.append(n_steps)
         rates.append(probability)
     if kernel.leaps is not None:
-        point = _leapt(kernel.leaps, stage, streams, point, ~early)
+        point = _leapt(kernel.leaps, stage, streams, point, turn >= 1.0 - 0.5 * LEAPT)
     if len(sizes) == 1:
         return point, Walk(sizes[0], counts[0], rates[0], lost)
     size, count, rate = (reduce(np.add, each) for each in (sizes, counts, rates))

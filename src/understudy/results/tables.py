@@ -33,6 +33,7 @@ def heading(about: dict[str, Any], surrogate: dict[str, Any] | None = None) -> T
     if surrogate is not None:
         given["surrogate"] = _trusted(surrogate)
     settings = [_setting(key, given[key]) for key in SHOWN_SETTINGS if given.get(key) is not None]
+    settings += ["leaps"] if given.get("leaps") else []
     text = Text(", ".join(parts), style="bold")
     return text.append("\n" + ", ".join(settings), style="not bold dim") if settings else text
 

@@ -221,7 +221,7 @@ def _report(outcome: Outcome, trust: Trust, kernel: Kernel | None) -> SurrogateR
         history=outcome.history,
         fingerprint="" if kernel is None else fingerprint(_surrogate(kernel)),
         has_gradient=outcome.exact is not None,
-        n_modes=1 if outcome.kernel.leaps is None or kernel is None else len(outcome.kernel.leaps.centres),
+        n_modes=1 if outcome.kernel.leaps is None or kernel is None else outcome.kernel.leaps.n_modes,
     )
 
 

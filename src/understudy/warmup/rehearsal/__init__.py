@@ -14,6 +14,7 @@
 `plan`, `law`   when to stop: what a surrogate of given quality is worth
 `freeze`        choose the inner steps of the draws, on the surrogate alone
 `modes`         leaps between those that chains of the surrogate do not pass between
+`parts`         leaps along a mode that is bent, where many inner steps would be needed
 `reach`         how wide the posterior is along each axis, or whether it has no end
 `pilot`         a few moves of the draws themselves, where walkers may have been too kind a test
 `trust`         how many exact steps the draws need beside it

@@ -17,10 +17,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from scipy.stats import binom
 
 from understudy.kernels import Leaps, SurrogateTransition
 from understudy.surrogates import Whitening
 from understudy.warmup.rehearsal.law import acceptance
+from understudy.warmup.rehearsal.parts import find_parts
 from understudy.warmup.rehearsal.walk import (
     Energy,
     find_step,
@@ -35,11 +37,15 @@ from understudy.warmup.rehearsal.walk import (
 SHAPES = ((1.6, 0.4), (2.0, 0.4), (2.5, 0.4), (1.8, 0.1), (2.1, 0.1), (2.25, 0.1))
 INNER_STEPS = (1, 2, 3, 4, 5, 6, 8, 11, 15)
 N_CHAINS, N_SETTLE = 128, 12
-#: Power of the number of inner steps that they must be worth.
-WORTH = 0.03
+#: Power of the number of inner steps that they must be worth; more of it where less is sure.
+WORTH, WORTH_UNSURE = 0.03, 0.1
 #: Of inner steps: those that are not accepted undo what the others gain.
 ACCEPTANCE = 0.95
 LEAST_ACCEPTANCE = 0.01
+#: Inner steps that are many: leaps between parts of a mode may do with fewer. These are tried, for so many draws.
+MANY, FEWER_STEPS, N_DRAWS = 5, (1, 2, 3, 5, 8), 16
+#: Lags of draws that are looked at, an odd number, and the least autocorrelation time that is believed.
+MOST_LAGS, LEAST_TIME = 5, 0.3
 FURTHEST = 4.0
 
 
@@ -53,33 +59,61 @@ def freeze(
 ) -> SurrogateTransition:
     """Return the kernel of the draws, for a surrogate with sd(D) = `sd`; nothing changes from here on.
 
-    Between modes it takes one leap before all inner steps and one after them, whatever their number, which is then
-    chosen for what is within modes.
+    Between modes it takes one leap, whatever the number of inner steps, which is then chosen for what is within modes.
+    Where that is many, leaps between parts of a mode are tried.
     """
+    accept = max(acceptance(sd), LEAST_ACCEPTANCE)
+    chosen, settled, seen = _shaped(surrogate, frame, position, accept, rng, leaps)
+    if chosen.inner_steps < MANY:
+        return chosen
+    parts = find_parts(surrogate, settled, seen, rng, leaps)
+    if parts is None:
+        return chosen
+    within, _, _ = _shaped(surrogate, frame, position, accept, rng, parts, WORTH_UNSURE)
+    others = [replace(chosen, inner_steps=k, leaps=parts) for k in FEWER_STEPS]
+    start = seen[rng.integers(len(seen), size=N_CHAINS)]
+    best, most = 0.0, chosen.inner_steps
+    for kernel in (chosen, within, *others):
+        moves = _chain(trace(kernel, start, rng, N_DRAWS), settled, leaps)
+        found = _worth_of_draws(moves, accept) * (most / kernel.inner_steps) ** WORTH_UNSURE
+        if found > best:
+            best, chosen = found, kernel
+    return chosen
+
+
+def _shaped(
+    surrogate: Energy,
+    frame: Whitening,
+    position: np.ndarray,
+    accept: float,
+    rng: np.random.Generator,
+    leaps: Leaps | None,
+    worth: float = WORTH,
+) -> tuple[SurrogateTransition, Whitening, np.ndarray]:
+    """Return the kernel of the best shape, coordinates in which modes are about normal, and draws ``(n, dim)``."""
     frame = settle(surrogate, frame, position, rng, leaps)
     start = position[rng.integers(len(position), size=N_CHAINS)]
     step_size = find_step(surrogate, frame, start, rng, wanted=ACCEPTANCE, leaps=leaps)
     start, _ = walk(transition(surrogate, frame, step_size, 1.7, N_SETTLE, leaps), start, rng)
-    best, chosen = 0.0, transition(surrogate, frame, step_size, SHAPES[0][0], 3, leaps)
+    best, chosen, seen = 0.0, transition(surrogate, frame, step_size, SHAPES[0][0], 3, leaps), []
     for length, jitter in SHAPES:
         kernel = replace(transition(surrogate, frame, step_size, length, 1, leaps), jitter=jitter)
-        chain = _chain(kernel, frame, start, rng)
+        draws = trace(kernel, start, rng, INNER_STEPS[-1] + 3)
+        seen += [draws[len(draws) // 2], draws[-1]]
+        chain = _chain(draws, frame, leaps)
         for k in INNER_STEPS:
-            found = _worth(chain, k, max(acceptance(sd), LEAST_ACCEPTANCE))
-            if found > best * (k / chosen.inner_steps) ** WORTH:
+            found = _worth(chain, k, accept)
+            if found > best * (k / chosen.inner_steps) ** worth:
                 best, chosen = found, replace(kernel, inner_steps=k)
-    return chosen
+    return chosen, frame, np.concatenate(seen)
 
 
-def _chain(
-    kernel: SurrogateTransition, frame: Whitening, position: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
-    """Return successive positions of many chains in the frame, ``(steps, chains, dim)``.
+def _chain(draws: np.ndarray, frame: Whitening, modes: Leaps | None) -> np.ndarray:
+    """Return successive positions ``(steps, chains, dim)`` of many chains in the frame, each in its mode.
 
     They are measured in quartiles and held within `FURTHEST`, so that one chain far out does not speak for all.
     """
-    steps = trace(kernel, position, rng, INNER_STEPS[-1] + 3)
-    chain = np.stack([frame.vector_to_white(within_mode(each, kernel.leaps)) for each in steps])
+    chain = np.stack([frame.vector_to_white(within_mode(each, modes)) for each in draws])
     low, middle, high = np.quantile(chain, [0.25, 0.5, 0.75], axis=(0, 1))
     return np.clip((chain - middle) / np.where(high > low, (high - low) / 1.35, 1.0), -FURTHEST, FURTHEST)
 
@@ -91,6 +125,27 @@ def _worth(chain: np.ndarray, k: int, accept: float) -> float:
     for power in (1, 2):
         lag = 1.0 - accept + accept * _resemblance(before**power, after**power, k)
         values.append((1.0 - lag) / (1.0 + lag))
+    return 2.0 / (1.0 / values[0] + 1.0 / values[1])
+
+
+def _worth_of_draws(chain: np.ndarray, accept: float) -> float:
+    """Return effective draws for each value from successive moves on the surrogate, of parameters and squares together.
+
+    A chain that leaps may resemble what it was two moves ago more than what it was one ago, so that one lag does not
+    tell. With acceptance a, draws have made j of k moves with a binomial probability, and their correlation at lag k is
+    the mean of those of moves at lag j. These are added up in pairs, whose sums a reversible chain has positive and
+    falling (Geyer 1992).
+    """
+    values = []
+    for power in (1, 2):
+        lags = [1.0]
+        for j in range(1, MOST_LAGS + 1):
+            before, after = (part.reshape(-1, chain.shape[2]) ** power for part in (chain[:-j], chain[j:]))
+            lags.append(_resemblance(before, after, j))
+        moves = np.asarray(binom.pmf(np.arange(MOST_LAGS + 1), np.arange(MOST_LAGS + 1)[:, None], accept))
+        pairs = (moves @ lags).reshape(-1, 2).sum(axis=1)
+        time = 2.0 * np.minimum.accumulate(np.maximum(pairs, 0.0)).sum() - 1.0
+        values.append(1.0 / max(time, LEAST_TIME))
     return 2.0 / (1.0 / values[0] + 1.0 / values[1])
 
 

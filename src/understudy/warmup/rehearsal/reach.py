@@ -109,7 +109,7 @@ def refuse_absurd_width(diary: Diary, kernel: SurrogateTransition, most: int) ->
     begun = diary.everything[0].position
     if most < 3 or not np.abs(away).max() > SUSPECT * (1.0 + np.abs(begun).max()):
         return
-    centre = kernel.centre if kernel.leaps is None else kernel.leaps.centres[0]
+    centre = kernel.centre if kernel.leaps is None or kernel.centre is not None else kernel.leaps.centres[0]
     places = centre + np.array([-LOOK, 0.0, LOOK])[:, None] * away
     low, middle, high = diary.evaluator.value(places).potential
     if min(low, high) - middle < LITTLE:
