@@ -12,7 +12,7 @@ from understudy.kernels import Leaps
 from understudy.surrogates import Whitening
 from understudy.warmup.rehearsal.freeze import _chain, _worth_of_draws, freeze
 from understudy.warmup.rehearsal.parts import find_parts, parts
-from understudy.warmup.rehearsal.walk import trace, walk
+from understudy.warmup.rehearsal.walk import trace, transition, walk
 
 UNIT = Whitening(np.zeros(2), np.eye(2))
 BENT = Whitening(np.array([0.0, 4.0]), np.diag([2.0, 4.0]))
@@ -76,33 +76,45 @@ def test_modes_have_parts_of_their_own():
     np.testing.assert_array_equal(found.modes(draws), draws[:, 0] > 50)
 
 
-@pytest.mark.parametrize(
-    ("surrogate", "frame", "draws"), [(Banana(), BENT, bent_draws), (TOUCHING, UNIT, touching_draws)]
+CASES = pytest.mark.parametrize(
+    ("surrogate", "frame", "draws"),
+    [(Banana(), BENT, bent_draws), (TOUCHING, UNIT, touching_draws)],
+    ids=["bent", "touching"],
 )
-def test_a_kernel_that_leaps_along_a_valley_forgets_sooner(surrogate, frame, draws):
-    start = draws(64, 3)
-    kernel = freeze(surrogate, frame, start, 0.05, np.random.default_rng(3))
-    assert kernel.leaps is not None and kernel.leaps.n_modes == 1 and kernel.inner_steps <= 8
-    without = replace(kernel, leaps=None)
+
+
+def leaping(surrogate, frame, draws):
+    found = find_parts(surrogate, frame, draws(1500, 3), np.random.default_rng(3), None)
+    assert found is not None and found.n_modes == 1
+    return replace(transition(surrogate, frame, 0.15, 2.0, 3), leaps=found)
+
+
+@CASES
+def test_a_chain_that_leaps_forgets_sooner(surrogate, frame, draws):
+    kernel = leaping(surrogate, frame, draws)
     worth = [
-        _worth_of_draws(_chain(trace(each, draws(256, 4), np.random.default_rng(5), 16), frame, None), 1.0)
-        for each in (kernel, without)
+        _worth_of_draws(_chain(trace(each, draws(512, 4), np.random.default_rng(5), 16), frame, None), 1.0)
+        for each in (kernel, replace(kernel, leaps=None))
     ]
     assert worth[0] > 1.3 * worth[1]
 
 
-def test_draws_are_still_those_of_the_surrogate():
-    """20000 draws, four moves from exact ones: 6 standard errors of means and squares are allowed."""
-    kernel = freeze(Banana(), BENT, bent_draws(64, 3), 0.05, np.random.default_rng(3))
-    assert kernel.leaps is not None
-    rng, draws = np.random.default_rng(6), bent_draws(20000, 6)
+@CASES
+def test_draws_are_still_those_of_the_surrogate(surrogate, frame, draws):
+    """20000 chains, four moves from exact draws: 6 standard errors of how means and squares change are allowed."""
+    kernel, rng, start = leaping(surrogate, frame, draws), np.random.default_rng(6), draws(20000, 6)
+    end = start
     for _ in range(4):
-        draws, _ = walk(kernel, draws, rng)
-    x = draws[:, 0] / 2.0
-    y = (draws[:, 1] - draws[:, 0] ** 2) / 0.3
-    for z in (x, y):
-        assert abs(z.mean()) < 6 / np.sqrt(20000)
-        assert abs((z**2).mean() - 1.0) < 6 * np.sqrt(2 / 20000)
+        end, _ = walk(kernel, end, rng)
+    for power in (1, 2):
+        change = end**power - start**power
+        assert (np.abs(change.mean(axis=0)) < 6 * change.std(axis=0) / np.sqrt(20000)).all()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_lobes_that_touch_are_leapt_between(seed):
+    kernel = freeze(TOUCHING, UNIT, touching_draws(64, seed), 0.05, np.random.default_rng(seed))
+    assert kernel.leaps is not None and kernel.leaps.n_modes == 1 and kernel.inner_steps <= 8
 
 
 def test_where_one_trajectory_is_enough_nothing_leaps():

@@ -39,11 +39,13 @@ INNER_STEPS = (1, 2, 3, 4, 5, 6, 8, 11, 15)
 N_CHAINS, N_SETTLE = 128, 12
 #: Power of the number of inner steps that they must be worth; more of it where less is sure.
 WORTH, WORTH_UNSURE = 0.03, 0.1
+#: How many times as much leaps between parts must be worth: what is seen of it is unsure too.
+CLEARLY = 1.05
 #: Of inner steps: those that are not accepted undo what the others gain.
 ACCEPTANCE = 0.95
 LEAST_ACCEPTANCE = 0.01
 #: Inner steps that are many: leaps between parts of a mode may do with fewer. These are tried, for so many draws.
-MANY, FEWER_STEPS, N_DRAWS = 5, (1, 2, 3, 5, 8), 16
+MANY, FEWER_STEPS, N_DRAWS = 5, (2, 5, 8), 16
 #: Lags of draws that are looked at, an odd number, and the least autocorrelation time that is believed.
 MOST_LAGS, LEAST_TIME = 5, 0.3
 FURTHEST = 4.0
@@ -74,10 +76,10 @@ def freeze(
     start = seen[rng.integers(len(seen), size=N_CHAINS)]
     best, most = 0.0, chosen.inner_steps
     for kernel in (chosen, within, *others):
-        moves = _chain(trace(kernel, start, rng, N_DRAWS), settled, leaps)
-        found = _worth_of_draws(moves, accept) * (most / kernel.inner_steps) ** WORTH_UNSURE
+        moves = _chain(trace(kernel, start, rng, N_DRAWS), settled, None)
+        found = _worth_of_draws(moves, accept) * (most / kernel.inner_steps) ** WORTH
         if found > best:
-            best, chosen = found, kernel
+            best, chosen = found * (CLEARLY if kernel.leaps is leaps else 1.0), kernel
     return chosen
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from understudy.kernels import Leaps
 from understudy.surrogates import Whitening
-from understudy.warmup.rehearsal.walk import Energy, within_mode
+from understudy.warmup.rehearsal.walk import Energy
 
 #: Numbers of parts of a mode that are tried, how often from other starts, and how long.
 N_PARTS, N_TRIES, MOST_ROUNDS = (2, 3, 4, 6, 8), 2, 20
@@ -49,7 +49,7 @@ def find_parts(
             leaps = _all_parts(frame, draws, n_parts, rng, modes)
             if leaps is None:
                 continue
-            found = _progress(surrogate, frame, leaps, draws, height, rng, modes)
+            found = _progress(surrogate, frame, leaps, draws, height, rng)
             if found > best:
                 best, chosen = found, leaps
     return chosen
@@ -112,11 +112,10 @@ def _progress(
     draws: np.ndarray,
     height: np.ndarray,
     rng: np.random.Generator,
-    modes: Leaps | None,
 ) -> float:
-    """Return the mean squared distance of leaps that are accepted, within modes."""
+    """Return the mean squared distance of leaps that are accepted."""
     end, stretch, counts = leaps.propose(draws, rng.random(len(draws)))
     with np.errstate(all="ignore"):
         accepted = np.exp(np.minimum(height - surrogate.potential(end) + stretch, 0.0))
-    far = (frame.vector_to_white(within_mode(end, modes) - within_mode(draws, modes)) ** 2).sum(axis=1)
+    far = (frame.vector_to_white(end - draws) ** 2).sum(axis=1)
     return float(np.mean(np.where(counts & np.isfinite(accepted), accepted, 0.0) * far))
