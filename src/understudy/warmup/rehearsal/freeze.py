@@ -10,6 +10,9 @@ model is cheap.
 Where the surrogate is nearly Gaussian, an odd number of trajectories a little longer than a quarter of a turn, all of
 about the same length, ends on the other side: on a Gaussian of one frequency with :math:`\rho = c` for parameters and
 :math:`c^2` for squares. A c of -0.2 repays the draws that are rejected and costs squares little.
+
+Where many inner steps are needed, the posterior is bent or has lobes. Chains that leap between parts of it (see
+`understudy.warmup.rehearsal.parts`) are then tried beside the one that was chosen, and taken if clearly better.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from scipy.stats import binom
+from scipy.special import binom
 
 from understudy.kernels import Leaps, SurrogateTransition
 from understudy.surrogates import Whitening
@@ -144,11 +147,16 @@ def _worth_of_draws(chain: np.ndarray, accept: float) -> float:
         for j in range(1, MOST_LAGS + 1):
             before, after = (part.reshape(-1, chain.shape[2]) ** power for part in (chain[:-j], chain[j:]))
             lags.append(_resemblance(before, after, j))
-        moves = np.asarray(binom.pmf(np.arange(MOST_LAGS + 1), np.arange(MOST_LAGS + 1)[:, None], accept))
-        pairs = (moves @ lags).reshape(-1, 2).sum(axis=1)
+        pairs = (_binomial(MOST_LAGS, accept) @ lags).reshape(-1, 2).sum(axis=1)
         time = 2.0 * np.minimum.accumulate(np.maximum(pairs, 0.0)).sum() - 1.0
         values.append(1.0 / max(time, LEAST_TIME))
     return 2.0 / (1.0 / values[0] + 1.0 / values[1])
+
+
+def _binomial(most: int, share: float) -> np.ndarray:
+    """Return how likely j of k are made, for j and k up to `most`, where each is made with probability `share`."""
+    k, j = np.arange(most + 1)[:, None], np.arange(most + 1)
+    return np.asarray(binom(k, j) * share**j * (1.0 - share) ** np.maximum(k - j, 0))
 
 
 def _resemblance(before: np.ndarray, after: np.ndarray, k: int) -> float:
