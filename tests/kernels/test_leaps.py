@@ -153,9 +153,11 @@ def test_bad_input(centres, factors, said):
     assert said in str(error.value)
 
 
-@pytest.mark.parametrize("belongs", [[0, 1], [0.0, 1.0, 1.0], [-1, 0, 1], ["a", "b", "c"], 0])
+@pytest.mark.parametrize("belongs", [[0, 1], [0.0, 1.0, 1.0], [-1, 0, 1], [0, 2, 2], ["a", "b", "c"], 0])
 def test_places_that_belong_nowhere_are_refused(belongs):
-    with pytest.raises(InputError, match="one whole number from 0 for each of 3 places"):
+    with pytest.raises(
+        InputError, match="a mode's number for each of 3 places, whole and counted from 0 without gaps, got"
+    ):
         Leaps(CENTRES, FACTORS, belongs)
 
 

@@ -70,10 +70,11 @@ class Leaps:
                 "use numpy.linalg.cholesky(covariances)"
             )
         belongs = np.arange(len(centres)) if self.belongs is None else np.asarray(self.belongs)
-        if belongs.shape != centres.shape[:1] or belongs.dtype.kind not in "iu" or belongs.min() < 0:
+        whole = belongs.shape == centres.shape[:1] and belongs.dtype.kind in "iu"
+        if not whole or not np.array_equal(np.unique(belongs), np.arange(1 + belongs.max())):
             raise InputError(
-                f"belongs must be one whole number from 0 for each of {len(centres)} places, got {self.belongs!r}; "
-                "leave it out where each is a mode of its own"
+                f"belongs must have a mode's number for each of {len(centres)} places, whole and counted from 0 "
+                f"without gaps, got {self.belongs!r}; leave it out where each place is a mode of its own"
             )
         object.__setattr__(self, "belongs", belongs)
         object.__setattr__(self, "centres", centres)
