@@ -153,7 +153,10 @@ def test_bad_input(centres, factors, said):
     assert said in str(error.value)
 
 
-@pytest.mark.parametrize("belongs", [[0, 1], [0.0, 1.0, 1.0], [-1, 0, 1], [0, 2, 2], ["a", "b", "c"], 0])
+@pytest.mark.parametrize(
+    "belongs",
+    [[0, 1], [0.0, 1.0, 1.0], [-1, 0, 1], [0, 2, 2], [1, 1, 1], [[0], [1, 2], 3], ["a", "b", "c"], 0],
+)
 def test_places_that_belong_nowhere_are_refused(belongs):
     with pytest.raises(
         InputError, match="a mode's number for each of 3 places, whole and counted from 0 without gaps, got"
@@ -186,9 +189,19 @@ def test_something_else_than_leaps_is_refused():
         replace(STRAIGHT, leaps=CENTRES)
 
 
-def test_positions_of_another_dimension_are_refused():
-    with pytest.raises(InputError, match="of 2 parameters, got one of 3"):
-        LEAPS.modes(np.zeros((1, 3)))
+@pytest.mark.parametrize("shape", [(1, 3), (2,), (4, 10, 2), ()])
+def test_positions_of_another_shape_are_refused(shape):
+    with pytest.raises(InputError, match=r"positions of shape \(n, 2\), got"):
+        LEAPS.modes(np.zeros(shape))
+
+
+def test_they_do_not_change():
+    centres = CENTRES.copy()
+    leaps = Leaps(centres, FACTORS)
+    centres[:] = 0.0
+    np.testing.assert_array_equal(leaps.centres, CENTRES)
+    with pytest.raises(ValueError):
+        leaps.centres[0] = 1.0
 
 
 def test_they_can_be_pickled():

@@ -33,7 +33,7 @@ class Leaps:
     Parameters
     ----------
     centres : ndarray of shape (k, dim)
-        The middle of each place, two or more.
+        The middle of each place, two or more, as positions without bounds (like those a stand-in is trained on).
     factors : ndarray of shape (k, dim, dim)
         Lower triangular, with the covariance of each place about ``factor @ factor.T``.
     belongs : ndarray of int, shape (k,), optional
@@ -59,26 +59,32 @@ class Leaps:
 
     def __post_init__(self) -> None:
         centres, factors = require_real(self.centres, "centres"), require_real(self.factors, "factors")
-        if centres.ndim != 2 or len(centres) < 2 or factors.shape != (*centres.shape, centres.shape[1]):
+        if (
+            centres.ndim != 2
+            or len(centres) < 2
+            or not centres.size
+            or factors.shape != (*centres.shape, centres.shape[1])
+        ):
             raise InputError(
                 "leaps need centres of shape (k, dim) and factors of shape (k, dim, dim) with k of at least 2, "
                 f"got {centres.shape} and {factors.shape}; leave leaps out where there is one mode"
             )
-        if np.triu(factors, 1).any() or not (np.diagonal(factors, axis1=1, axis2=2) > 0).all():
+        wrong = np.triu(factors, 1).any(axis=(1, 2)) | ~(np.diagonal(factors, axis1=1, axis2=2) > 0).all(
+            axis=1
+        )
+        if wrong.any():
             raise InputError(
-                "factors of leaps must be lower triangular with positive diagonals; "
-                "use numpy.linalg.cholesky(covariances)"
+                "factors of leaps must be lower triangular with positive diagonals, got otherwise for place "
+                f"{wrong.argmax()}; use numpy.linalg.cholesky(covariances)"
             )
-        belongs = np.arange(len(centres)) if self.belongs is None else np.asarray(self.belongs)
-        whole = belongs.shape == centres.shape[:1] and belongs.dtype.kind in "iu"
-        if not whole or not np.array_equal(np.unique(belongs), np.arange(1 + belongs.max())):
-            raise InputError(
-                f"belongs must have a mode's number for each of {len(centres)} places, whole and counted from 0 "
-                f"without gaps, got {self.belongs!r}; leave it out where each place is a mode of its own"
-            )
-        object.__setattr__(self, "belongs", belongs)
-        object.__setattr__(self, "centres", centres)
-        object.__setattr__(self, "factors", factors)
+        for name, array in (
+            ("centres", centres),
+            ("factors", factors),
+            ("belongs", _checked_modes(self.belongs, len(centres))),
+        ):
+            array = np.array(array)
+            array.flags.writeable = False  # what is computed from them is kept
+            object.__setattr__(self, name, array)
 
     @cached_property
     def _inverses(self) -> np.ndarray:
@@ -96,7 +102,7 @@ class Leaps:
         return 1 + int(self.belongs.max())
 
     def modes(self, position: np.ndarray) -> np.ndarray:
-        """Return to which mode each position belongs, ``(n,)``."""
+        """Return to which mode each position ``(n, dim)`` belongs, ``(n,)``; without bounds, as places are."""
         assert self.belongs is not None
         return np.asarray(self.belongs[self.places(position)])
 
@@ -126,13 +132,30 @@ class Leaps:
 
     def _all_white(self, position: np.ndarray) -> np.ndarray:
         """Return positions in the coordinates of each place, ``(n, k, dim)``."""
-        if position.shape[1] != self.centres.shape[1]:
+        if np.ndim(position) != 2 or np.shape(position)[1] != self.centres.shape[1]:
             raise InputError(
-                f"leaps are between positions of {self.centres.shape[1]} parameters, got one of {position.shape[1]}; "
-                "give centres of the target's own dimension"
+                f"leaps are between positions of shape (n, {self.centres.shape[1]}), got {np.shape(position)}; reshape "
+                "them, or give centres of the target's own dimension"
             )
         away = position[:, None, :] - self.centres
         return np.asarray((self._inverses @ away[:, :, :, None])[:, :, :, 0])
 
     def _nearest(self, white: np.ndarray) -> np.ndarray:
         return np.asarray((0.5 * (white**2).sum(axis=2) + self._log_volumes).argmin(axis=1))
+
+
+def _checked_modes(belongs: object, n_places: int) -> np.ndarray:
+    """Return which mode each place is a part of."""
+    if belongs is None:
+        return np.arange(n_places)
+    try:
+        found = np.asarray(belongs)
+    except ValueError:  # ragged
+        found = np.empty(0)
+    whole = found.shape == (n_places,) and found.dtype.kind in "iu"
+    if not whole or not np.array_equal(np.unique(found), np.arange(len(np.unique(found)))):
+        raise InputError(
+            f"belongs must have a mode's number for each of {n_places} places, whole and counted from 0 without "
+            f"gaps, got {belongs!r}; leave it out where each place is a mode of its own"
+        )
+    return found

@@ -48,7 +48,7 @@ CLEARLY = 1.05
 ACCEPTANCE = 0.95
 LEAST_ACCEPTANCE = 0.01
 #: Inner steps that are many: leaps between parts of a mode may do with fewer. These are tried, for so many draws.
-MANY, FEWER_STEPS, N_DRAWS = 5, (2, 5, 8), 16
+MANY, FEWER_STEPS, N_DRAWS = 5, (2, 6), 12
 #: Lags of draws that are looked at, an odd number, and the least autocorrelation time that is believed.
 MOST_LAGS, LEAST_TIME = 5, 0.3
 FURTHEST = 4.0
