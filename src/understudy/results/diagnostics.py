@@ -148,7 +148,8 @@ def high_rhat(
     if rhat[worst] < mild and ess[worst] < wanted_ess(chains):
         return [f"{said}, too few to tell whether the chains agree; draw more ({more})"]
     return [
-        f"{said}: the chains disagree; draw more ({more}), tune longer (tune=), or look for separate modes"
+        f"{said}: the chains disagree; draw more ({more}), warm up longer, or look for separate modes (other "
+        "random_seed=, init= spread wide)"
     ]
 
 
