@@ -220,7 +220,7 @@ def _taken(point: PhasePoint, end: PhasePoint, accepted: np.ndarray) -> PhasePoi
 
 
 def _leapt(leaps: Leaps, stage: Stage, streams: AnyStreams, point: PhasePoint, now: np.ndarray) -> PhasePoint:
-    """Return the points, some of those whose turn is now after a leap to another mode of the stand-in."""
+    """Return the points, some of those whose turn is now after a leap to another place."""
     position, stretch, counts = leaps.propose(stage.places(point), streams.uniforms())
     end = stage.put(point, position, counts & point.complete & now)
     accepted, _ = metropolis(point.potential, end.potential - stretch, streams.uniforms())

@@ -200,7 +200,10 @@ def settle(
 
 
 def within_mode(position: np.ndarray, leaps: Leaps | None) -> np.ndarray:
-    """Return positions relative to the middle of the modes they belong to; as they are, where there is one."""
+    """Return positions relative to one place of the mode they belong to; as they are, where nothing leaps.
+
+    Where each place is a mode of its own, that is the middle of the mode.
+    """
     return position if leaps is None else position - leaps.centres[leaps.modes(position)]
 
 
