@@ -55,16 +55,6 @@ def find_by_outputs(diary: Diary, candidates: Candidates, state: State) -> Start
     return arrive(arrival, position, potential, radius, iter(prior[::-1]))
 
 
-def determine_quadratic(diary: Diary, start: Start, rng: np.random.Generator) -> None:
-    """Evaluate draws of the normal distribution of the frame, as many as a quadratic has coefficients, and some.
-
-    Those along the axes, from which the frame has its widths, are among them.
-    """
-    dim = start.frame.mean.size
-    white = rng.standard_normal((int(0.65 * (dim + 1) * (dim + 2)) + 1 - dim, dim))
-    diary.evaluate(start.frame.from_white(white))
-
-
 def prior_draws(target: AnyTarget, rng: np.random.Generator) -> np.ndarray:
     """Return draws from the prior, as positions; uniform ones where it cannot be drawn from."""
     first = target.sample_start(rng)

@@ -1,56 +1,51 @@
-"""Find the typical set: where the mass is, and how wide it is.
+r"""Find the typical set: where the mass is, and how wide it is.
 
-The chain that starts lowest descends by L-BFGS, along exact gradients (which one more tells to be those of the
-potential, or not) or, where there are none, along differences. At its end the curvature is measured, by one more
-gradient or value along each axis, and gives the *frame*: coordinates in which the posterior is about a standard normal.
+The chain that starts lowest descends (see `understudy.warmup.rehearsal.minimise`), along exact gradients or, where
+there are none, along differences. At its end the curvature is measured (`understudy.warmup.rehearsal.curvature`),
+which gives the *frame*: coordinates in which the posterior is about a standard normal. With it comes a test of the end
+itself, how far a quadratic of that curvature would still fall, :math:`\tfrac12 g^T H^{-1} g`. If that is far, the
+descent goes on, now in the frame, so that neither scales nor correlations hold it up; and so on until there is no
+further to fall.
+
 The other chains descend in this frame, for a few steps only; one that is still far up afterwards is put on the line
 from where it is to the lowest point, at the distance of the typical set.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from understudy.errors import BudgetError
 from understudy.kernels import State
 from understudy.surrogates import Whitening
+from understudy.warmup.rehearsal.curvature import measure
 from understudy.warmup.rehearsal.diary import Diary
-from understudy.warmup.rehearsal.reach import (
-    FLAT_ROUNDS,
-    ROUNDS,
-    Reach,
-    frame_of_values,
-    improper,
-    refuse_flat_direction,
+from understudy.warmup.rehearsal.minimise import (
+    FIRST_DIFFERENCE,
+    Descended,
+    Differences,
+    Exact,
+    minimise,
 )
+from understudy.warmup.rehearsal.reach import improper
 
-if TYPE_CHECKING:
-    from scipy.optimize import OptimizeResult
-
-#: Descent ends when so many iterations have gained no more than this.
-PATIENCE, GAIN = 3, 0.3
-MOST_ITERATIONS = 80
+#: Descents, each in the frame of the curvature where the last has ended; and calls of one, for each parameter and else.
+MOST_DESCENTS, CALLS, CALLS_EACH = 10, 60, 8
+#: A quadratic may still fall so far, for each parameter and else, at the end of the last descent.
+STILL_FALLS, STILL_FALLS_EACH = 1.0, 0.05
 FEW_CALLS = 10
-#: Curvatures below this share of the median count as that much.
-FLOOR = 0.05
-#: Steps of differences: relative to a position, and to the width of the posterior where it is known.
-DIFFERENCE, SMALL = 1e-4, 1e-2
-FIRST_REACH = 5.0
+#: Modes that are descended to, each far below the one before.
+MOST_MODES = 4
 #: As far from its start, relative to that, a descent is taken to have no end; and one that is out of evaluations is.
-ENDLESS, ENDLESS_SO_FAR = 1e8, 1e4
-#: Curvatures below this share of the median are looked at: there may be none at all.
-NONE = 1e-8
-
-
-#: Potential and gradient at one position, exact or by differences.
-Slope = Callable[[Diary, np.ndarray, State | None], tuple[float, np.ndarray]]
-#: Steps of L-BFGS and the changes of the gradient along them.
-Pairs = tuple[np.ndarray, np.ndarray]
+ENDLESS, ENDLESS_SO_FAR = 1e15, 1e6
+#: Positions with mass that a surrogate needs to begin with, for each parameter and else; and tries to find them, each
+#: that much nearer to the lowest point than the one before.
+FEWEST, FEWEST_EACH, MOST_TRIES, NEARER = 3, 1, 6, 0.5
+#: Differences that are taken once the frame is known, in its units.
+SMALL = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,189 +64,96 @@ def typical_height(dim: int) -> float:
 def find(diary: Diary, state: State, rng: np.random.Generator) -> Start:
     """Descend from where the chains start, and measure the curvature; `state` has been evaluated."""
     dim = state.position.shape[1]
-    slope: Slope = exact_slope if diary.gradient else difference_slope
-    order = np.argsort(state.potential)
-    identity = Whitening(np.zeros(dim), np.eye(dim))
-    lowest, height, pairs = _descend(diary, slope, _row(state, order[0]), identity)
-    frame = _frame_of_pairs(lowest, pairs, dim)
-    if diary.gradient:
-        frame = _frame_of_curvature(diary, lowest, frame)
-    else:
-        frame = frame_of_values(diary, frame, height)
-        slope = partial(difference_slope, widths=np.linalg.norm(frame.factor, axis=1))
-    position = np.array(state.position)
-    position[order[0]] = lowest
-    for i in order[1:]:
-        if (
-            state.position[i] == state.position[order[0]]
-        ).all():  # one start for all: they are spread about its end
-            position[i] = frame.from_white(rng.standard_normal((1, dim)))[0]
-        else:
-            position[i] = _join(diary, slope, _row(state, i), frame, height)
+    position, potential = np.array(state.position), np.array(state.potential)
+    first = int(np.argmin(potential))
+    for _ in range(MOST_MODES):
+        low, frame = _mode(diary, _row(state, first), rng)
+        position[first], potential[first] = low.position, low.potential
+        for i in np.argsort(state.potential):
+            if i == first:
+                continue
+            if (state.position[i] == state.position[first]).all():  # one start for all: spread about its end
+                position[i] = frame.from_white(rng.standard_normal((1, dim)))[0]
+            else:
+                position[i], potential[i] = _join(diary, _row(state, i), frame, low.potential)
+        lower = int(np.argmin(potential))
+        if potential[lower] > low.potential - typical_height(dim):
+            break
+        # Another chain is far below already: this was not the lowest mode.
+        state, first = State(position.copy(), potential.copy()), lower
+    far = potential > low.potential + typical_height(dim)
+    position[far] = on_the_way(frame, position[far])
     return Start(position, frame)
 
 
-def exact_slope(diary: Diary, position: np.ndarray, known: State | None = None) -> tuple[float, np.ndarray]:
-    """Return potential and gradient at one position, which may be `known`."""
-    found = diary.evaluate(position[None]) if known is None else known
-    assert found.gradient is not None
-    return float(found.potential[0]), found.gradient[0]
-
-
-def difference_slope(
-    diary: Diary, position: np.ndarray, known: State | None = None, widths: np.ndarray | float = np.inf
-) -> tuple[float, np.ndarray]:
-    """Return the potential at one position, and differences to one neighbour along each axis, within its width."""
-    step = np.minimum(DIFFERENCE * (1.0 + np.abs(position)), SMALL * widths)
-    points = position + np.diag(step)
-    if known is None:
-        points = np.concatenate([points, position[None]])
-    found = diary.evaluate(points).potential
-    here = float(found[-1] if known is None else known.potential[0])
-    away = found[: len(position)]
-    if not (np.isfinite(here) and np.isfinite(away).all()):
-        return here, np.zeros(len(position))
-    return here, (away - here) / step
-
-
-def _descend(
-    diary: Diary,
-    slope: Slope,
-    start: State,
-    frame: Whitening,
-    *,
-    enough: float = -np.inf,
-    most_calls: int = 10 * MOST_ITERATIONS,
-) -> tuple[np.ndarray, float, Pairs]:
-    """Return the lowest position found, its potential, and the pairs of L-BFGS in the caller's coordinates.
-
-    It goes from box to box, each twice as wide as the last, so that no solver is asked for what is absurdly far away.
-    """
-    from scipy.optimize import minimize  # slow to import
-
-    best: list[float] = []
-    low, known, n_calls, done = start, True, 0, False
-
-    def height(white: np.ndarray) -> tuple[float, np.ndarray]:
-        nonlocal low, known, n_calls
-        here = low.position[0] if known else frame.from_white(white[None])[0]
-        potential, gradient = slope(diary, here, low if known else None)
-        n_calls += 1
-        if known or potential < low.potential[0]:
-            low = State(here[None], np.array([potential]), gradient[None])
-        known = False
-        if not np.isfinite(potential):
-            return 1e100, np.zeros_like(white)
-        return potential, frame.gradient_to_white(gradient[None])[0]
-
-    def check(intermediate_result: OptimizeResult) -> None:
-        nonlocal done
-        best.append(float(intermediate_result.fun))
-        stalled = len(best) > PATIENCE and best[-1 - PATIENCE] - best[-1] < GAIN
-        done = stalled or best[-1] < enough
-        if done:
-            raise StopIteration
-
-    radius, steps, changes = FIRST_REACH, [np.empty((0, len(frame.mean)))], [np.empty((0, len(frame.mean)))]
-    while not done and n_calls < most_calls:
-        first = frame.to_white(low.position)[0]
+def _mode(diary: Diary, start: State, rng: np.random.Generator) -> tuple[Descended, Whitening]:
+    """Return the lowest point of descents that begin at one state, and the frame there."""
+    dim = start.position.shape[1]
+    frame, scaled = Whitening(np.zeros(dim), np.eye(dim)), False
+    begun, calls = start.position[0], CALLS + CALLS_EACH * dim
+    for _ in range(MOST_DESCENTS):
+        slope = _slope(diary, frame, start.position[0], scaled)
         try:
-            found = minimize(
-                height,
-                first,
-                jac=True,
-                method="L-BFGS-B",
-                callback=check,
-                bounds=list(zip(first - radius, first + radius, strict=True)),
-                options={"maxiter": MOST_ITERATIONS, "maxcor": 30, "maxfun": most_calls - n_calls},
+            low = minimise(
+                slope, start, frame, calls, scaled=scaled, told=partial(_refuse_endless, diary, begun, ENDLESS)
             )
         except BudgetError:
-            _refuse_endless(diary, start, low, ENDLESS_SO_FAR)
+            _refuse_endless(diary, begun, ENDLESS_SO_FAR, _lowest(diary))
             raise
-        _refuse_endless(diary, start, low, ENDLESS)
-        inverse: Any = found.hess_inv
-        steps.append(inverse.sk @ frame.factor.T)
-        changes.append(inverse.yk @ frame.inverse)
-        done = done or np.abs(found.x - first).max() < 0.99 * radius
-        radius, known = 2.0 * radius, True
-    return low.position[0], float(low.potential[0]), (np.concatenate(steps), np.concatenate(changes))
+        curved = measure(diary, low, _axes(low.inverse))
+        frame, scaled = curved.frame, True
+        if curved.falls < STILL_FALLS + STILL_FALLS_EACH * dim:
+            break
+        start = State(low.position[None], np.array([low.potential]), curved.gradient[None])
+    _surround(diary, frame, rng)
+    return low, frame
 
 
-def _refuse_endless(diary: Diary, start: State, low: State, far: float) -> None:
-    """Raise if a descent that goes from box to box has come absurdly far."""
-    away = low.position[0] - start.position[0]
-    if np.abs(away).max() > far * (1.0 + np.abs(start.position).max()):
+def _slope(diary: Diary, frame: Whitening, position: np.ndarray, scaled: bool) -> Exact | Differences:
+    """Return gradients, exact ones if there are any."""
+    if diary.gradient:
+        return Exact(diary)
+    step = np.full(len(position), SMALL) if scaled else FIRST_DIFFERENCE * (1.0 + np.abs(position))
+    return Differences(diary, frame, step)
+
+
+def _axes(inverse: np.ndarray) -> np.ndarray:
+    """Return axes along which an inverse Hessian is the identity; none is absurdly narrow against the others."""
+    width = np.sqrt(np.maximum(np.diag(inverse), np.finfo(float).tiny))
+    values, vectors = np.linalg.eigh(inverse / width / width[:, None])
+    return np.asarray(width[:, None] * (vectors * np.sqrt(np.maximum(values, 1e-12 * values[-1]))))
+
+
+def _surround(diary: Diary, frame: Whitening, rng: np.random.Generator) -> None:
+    """See that enough positions with mass are known for a surrogate to begin with, nearer and nearer to the centre."""
+    dim = frame.mean.size
+    for turn in range(MOST_TRIES):
+        lacking = FEWEST + FEWEST_EACH * dim - len(diary.training().select())
+        if lacking <= 0:
+            break
+        diary.evaluate(frame.from_white(NEARER ** (1 + turn) * rng.standard_normal((lacking, dim))))
+
+
+def _lowest(diary: Diary) -> np.ndarray:
+    """Return the position of the lowest potential that is known."""
+    best = min(diary.heard, key=lambda each: float(each.potential.min(initial=np.inf)))
+    return np.asarray(best.position[int(best.potential.argmin())])
+
+
+def _refuse_endless(diary: Diary, begun: np.ndarray, far: float, position: np.ndarray) -> None:
+    """Raise if a descent has come absurdly far from where it began."""
+    away = position - begun
+    if np.abs(away).max() > far * (1.0 + np.abs(begun).max()):
         raise improper(diary.evaluator.target, away, "goes on rising")
 
 
-def _frame_of_pairs(centre: np.ndarray, pairs: tuple[np.ndarray, np.ndarray], dim: int) -> Whitening:
-    """Return the frame of the inverse Hessian that steps and changes of the gradient tell (BFGS).
-
-    Directions that no step has taken have the typical curvature of those that were.
-    """
-    ratios = [float(s @ y) / float(y @ y) for s, y in zip(*pairs, strict=True) if s @ y > 0]
-    inverse = (np.median(ratios) if ratios else 1.0) * np.eye(dim)
-    for s, y in zip(*pairs, strict=True):
-        if s @ y > 0:
-            across = np.eye(dim) - np.outer(s, y) / (s @ y)
-            inverse = across @ inverse @ across.T + np.outer(s, s) / (s @ y)
-    values, vectors = np.linalg.eigh(0.5 * (inverse + inverse.T))
-    values = np.maximum(values, 1e-12 * values[-1])
-    return Whitening(centre, np.linalg.cholesky((vectors * values) @ vectors.T))
-
-
-def _frame_of_curvature(diary: Diary, centre: np.ndarray, frame: Whitening) -> Whitening:
-    """Measure the Hessian at the centre by a gradient a step away along each axis of the frame."""
-    dim = len(centre)
-    known = diary.training()
-    here = int(np.abs(known.position - centre).max(axis=1).argmin())
-    assert known.gradient is not None
-    gradient, potential = frame.gradient_to_white(known.gradient[here]), float(known.potential[here])
-    reach, curvature = Reach(frame), np.eye(dim)
-    for turn in range(FLAT_ROUNDS):
-        asked = reach.todo
-        away = diary.evaluate(reach.places)
-        assert away.gradient is not None
-        told = np.isfinite(away.potential)
-        change = frame.gradient_to_white(away.gradient[told]) - gradient
-        curvature[asked[told]] = change / reach.step[asked[told], None]
-        reach.learn(away.potential - potential)
-        if turn >= ROUNDS - 1:
-            reach.keep_flat()
-            reach.refuse_flat(diary.evaluator.target)
-        if not reach.todo.size:
-            break
-    own = np.diag(curvature)
-    # Where nothing bends, or the wrong way, the step is all that is known of the width.
-    np.fill_diagonal(curvature, np.where(own > 0, own, reach.step**-2.0))
-    # In units of their own curvature no axis is wider than the others, so that the floor is for what bends little.
-    scaled = Whitening(frame.mean, frame.factor / np.sqrt(np.diag(curvature)))
-    mixed = frame.vector_to_white(scaled.factor.T)  # axes of the scaled frame, in the old one
-    hessian = mixed @ (0.5 * (curvature + curvature.T)) @ mixed.T
-    values, vectors = np.linalg.eigh(hessian)
-    for i in np.flatnonzero(np.abs(values) < NONE * np.median(np.abs(values))):
-        refuse_flat_direction(diary, centre, potential, scaled.factor @ vectors[:, i])
-    return frame_of_hessian(centre, hessian, scaled)
-
-
-def frame_of_hessian(centre: np.ndarray, hessian: np.ndarray, frame: Whitening) -> Whitening:
-    """Return the frame in which a Hessian, given in another frame, is about the identity."""
-    values, vectors = np.linalg.eigh(hessian)
-    size = np.abs(values)
-    size = np.maximum(size, max(FLOOR * float(np.median(size)), np.finfo(float).tiny))
-    root = frame.factor @ (vectors / np.sqrt(size))
-    return Whitening(centre, np.linalg.cholesky(root @ root.T))
-
-
-def _join(diary: Diary, slope: Slope, start: State, frame: Whitening, lowest: float) -> np.ndarray:
-    """Bring one more chain to the typical set, of this basin or of another."""
+def _join(diary: Diary, start: State, frame: Whitening, lowest: float) -> tuple[np.ndarray, float]:
+    """Bring one more chain nearer to the typical set, of this mode or of another; return where it is, and how high."""
     dim = start.position.shape[1]
     calls = FEW_CALLS if diary.gradient else 2
-    enough = lowest + 0.5 * dim + 4.0
-    position, height, _ = _descend(diary, slope, start, frame, enough=enough, most_calls=calls)
-    if height <= lowest + typical_height(dim):
-        return position
-    return on_the_way(frame, position[None])[0]
+    slope = _slope(diary, frame, start.position[0], scaled=True)
+    found = minimise(slope, start, frame, calls, enough=lowest + 0.5 * dim + 4.0, scaled=True)
+    return found.position, found.potential
 
 
 def _row(state: State, i: int) -> State:

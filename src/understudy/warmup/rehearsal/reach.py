@@ -7,17 +7,21 @@ or its scales are so far apart that numbers cannot hold them together.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from understudy.dynamics import DenseMetric
 from understudy.errors import ImproperError
 from understudy.kernels import SurrogateTransition
-from understudy.surrogates import Whitening
 from understudy.targets import AnyTarget
 from understudy.warmup.rehearsal.diary import Diary
 
 #: Rises of the potential between which a step tells the curvature well.
 LEAST_RISE, MOST_RISE = 0.003, 10.0
+#: Shares of a slope that a step may change it by, to tell the curvature where the potential rises by more; and the
+#: share that is aimed at.
+LEAST_BEND, BEND, MOST_BEND = 1e-3, 0.03, 0.5
 #: Rounds for all axes, and for those along which nothing rises yet.
 ROUNDS, FLAT_ROUNDS = 4, 14
 #: A step grows by so much at most. As far out as this, relative to where the search began, nothing is looked for.
@@ -29,73 +33,82 @@ LITTLE = 0.1
 
 
 class Reach:
-    """The steps along each axis of a frame; `todo` has the axes for which there is no good one yet."""
+    """The steps along each of some axes; `todo` has those for which there is no good one yet.
 
-    def __init__(self, frame: Whitening) -> None:
-        dim = frame.mean.size
-        self.step, self.todo = np.ones(dim), np.arange(dim)
-        self._frame, self._wall, self._flat = frame, np.full(dim, np.inf), np.zeros(dim, dtype=bool)
+    Parameters
+    ----------
+    centre : ndarray of shape (dim,)
+        Where they begin.
+    axes : ndarray of shape (dim, n)
+        One in each column.
+    """
+
+    def __init__(self, centre: np.ndarray, axes: np.ndarray) -> None:
+        n = axes.shape[1]
+        self.step, self.todo = np.ones(n), np.arange(n)
+        self._centre, self._axes = centre, axes
+        self._wall, self._flat = np.full(n, np.inf), np.zeros(n, dtype=bool)
 
     @property
     def places(self) -> np.ndarray:
         """Positions to evaluate next, one for each axis to do."""
-        return self._frame.from_white(np.eye(len(self.step))[self.todo] * self.step[self.todo, None])
+        return self._centre + (self._axes[:, self.todo] * self.step[self.todo]).T
 
-    def learn(self, rise: np.ndarray) -> None:
-        """Choose further steps where a rise, infinite beyond the support, was not good."""
+    def learn(self, rise: np.ndarray, bend: np.ndarray | None = None) -> None:
+        """Choose further steps where a rise, infinite beyond the support, was not good.
+
+        Parameters
+        ----------
+        rise : ndarray
+            Of the potential, for each axis to do.
+        bend : ndarray, optional
+            By which share of itself the slope has changed. Where that is small a step tells the slope and no curvature,
+            and must be longer, however much the potential rises; far from a minimum it rises by a lot.
+        """
         size, todo = np.abs(rise), self.todo
         told, good = np.isfinite(size), (size > LEAST_RISE) & (size < MOST_RISE)
-        self._wall[todo[~told]] = self.step[todo[~told]]
+        straight = np.zeros(len(size), dtype=bool)
         with np.errstate(all="ignore"):
-            better = self.step[todo] * np.where(told, np.clip(np.sqrt(0.7 / size), 1e-8, GROWTH), 0.1)
-        better = np.minimum(better, 0.5 * self._wall[todo])  # an edge that was met is not stepped over again
-        self._flat[todo] = told & (size <= LEAST_RISE) & np.isinf(self._wall[todo])
+            times = np.where(told, np.clip(np.sqrt(0.7 / size), 1e-8, GROWTH), 0.1)
+            if bend is not None:
+                straight = told & (size > LEAST_RISE) & (bend < LEAST_BEND)
+                times = np.where(straight, np.clip(BEND / bend, 2.0, GROWTH), times)
+                good = (good | (told & (size > LEAST_RISE) & (bend < MOST_BEND))) & ~straight
+        self._wall[todo[~told]] = self.step[todo[~told]]
+        # An edge that was met is not stepped over again.
+        better = np.minimum(self.step[todo] * times, 0.5 * self._wall[todo])
+        self._flat[todo] = ((told & (size <= LEAST_RISE)) | straight) & np.isinf(self._wall[todo])
         self.step[todo], self.todo = np.where(good, self.step[todo], better), todo[~good]
 
     def keep_flat(self) -> None:
-        """Go on with axes alone along which nothing has risen yet."""
+        """Go on with axes alone along which nothing has risen yet, or not bent."""
         self.todo = self.todo[self._flat[self.todo]]
 
     def refuse_flat(self, target: AnyTarget) -> None:
         """Raise if an axis still to do goes out as far as can be."""
-        away = self.places - self._frame.mean
-        far = np.flatnonzero(np.abs(away).max(axis=1) > GROWTH * FAR * (1.0 + np.abs(self._frame.mean).max()))
+        away = self.places - self._centre
+        far = np.flatnonzero(np.abs(away).max(axis=1) > GROWTH * FAR * (1.0 + np.abs(self._centre).max()))
         if far.size:
             raise improper(target, away[far[0]], "does not fall off")
 
 
-def frame_of_values(diary: Diary, frame: Whitening, potential: float) -> Whitening:
-    """Return a frame whose axes are as wide as values along them tell, about its centre, of known `potential`.
+def reach_out(diary: Diary, reach: Reach, rises: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]]) -> None:
+    """Go along all axes until each has a good step; raise if one has no end.
 
-    Axes along which one step of the frame rises as it should are left as they are.
+    Parameters
+    ----------
+    diary : Diary
+    reach : Reach
+    rises : callable
+        Evaluates positions along the axes to do, and returns what `Reach.learn` takes.
     """
-    reach, width = Reach(frame), np.ones(frame.mean.size)
     for turn in range(FLAT_ROUNDS):
-        asked, step = reach.todo, reach.step[reach.todo]
-        rise = diary.evaluate(reach.places).potential - potential
-        if turn:
-            with np.errstate(all="ignore"):
-                width[asked] = np.where(
-                    np.isfinite(rise) & (rise != 0), step / np.sqrt(2.0 * np.abs(rise)), step
-                )
-        reach.learn(rise)
-        if turn >= ROUNDS:
+        reach.learn(*rises(reach.places))
+        if turn >= ROUNDS - 1:
             reach.keep_flat()
             reach.refuse_flat(diary.evaluator.target)
         if not reach.todo.size:
             break
-    return Whitening(frame.mean, frame.factor * width)
-
-
-def refuse_flat_direction(diary: Diary, centre: np.ndarray, potential: float, away: np.ndarray) -> None:
-    """Raise if the potential does not rise along a direction, however far one goes."""
-    far = FAR * (1.0 + np.abs(centre).max())
-    while np.abs(away).max() < GROWTH * far:
-        rise = float(diary.evaluate((centre + away)[None]).potential[0]) - potential
-        if not abs(rise) <= LEAST_RISE:
-            return
-        away = GROWTH * away
-    raise improper(diary.evaluator.target, away, "does not fall off")
 
 
 def refuse_absurd_width(diary: Diary, kernel: SurrogateTransition, most: int) -> None:

@@ -20,7 +20,7 @@ from understudy.warmup.gradient_check import check_density, check_start
 from understudy.warmup.rehearsal.audit import audit, exact_kernel
 from understudy.warmup.rehearsal.basins import Homes, spread_out, with_more_starts
 from understudy.warmup.rehearsal.candidates import Candidates
-from understudy.warmup.rehearsal.design import determine_quadratic, find_by_outputs
+from understudy.warmup.rehearsal.design import find_by_outputs
 from understudy.warmup.rehearsal.diary import Diary, middle
 from understudy.warmup.rehearsal.elsewhere import look_elsewhere
 from understudy.warmup.rehearsal.explore import Explorer, first_walkers
@@ -114,8 +114,6 @@ def rehearse(
         if init is None and not limited:
             first = with_more_starts(diary, first)
         start = spread_out(find(diary, first, rng), streams.n_chains)
-    if not by_outputs and not diary.gradient:
-        determine_quadratic(diary, start, rng)
     explorer = _explorer(diary, candidates, start, rng)
     history: list[tuple[int, float]] = []
     homes = Homes.of(explorer)
