@@ -1,9 +1,10 @@
 r"""Two hidden Markov models, their states summed out.
 
 With :math:`b_{tk}` the density of observation t in state k, the likelihood is
-:math:`b_1^T M_2 M_3 \cdots M_T 1` with :math:`(M_t)_{jk} = \theta_{jk} b_{tk}`. The product is taken in pairs, then in
-pairs of pairs: log2(T) rounds over all of time at once. Each product is divided by its largest entry, whose log is
-added to the value; the value does not depend on these divisors, so the gradient takes them as constants.
+:math:`b_1^T M_2 M_3 \cdots M_T 1` with :math:`(M_t)_{jk} = \theta_{jk} b_{tk}`. The product is taken in
+pairs, then in pairs of pairs: log2(T) rounds over all of time at once. Each product is divided by its
+largest entry, whose log is added to the value; the value does not depend on these divisors, so the
+gradient takes them as constants.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ _Round = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 
 def _product(matrices: np.ndarray) -> tuple[np.ndarray, np.ndarray, list[_Round]]:
-    """Multiply ``(K, K, n, T)`` over T; return the scaled product, the log of its scale and what `_back` needs."""
+    """Multiply ``(K, K, n, T)`` over T; return the scaled product, its log scale and what `_back` needs."""
     k, _, n, length = matrices.shape
     size = 1 << (length - 1).bit_length()
     level = np.zeros((k, k, n, size))

@@ -1,10 +1,11 @@
 r"""Two hierarchies in non-centred form: eight schools, and a Gaussian process with Poisson counts.
 
-The reference draws hold the effects :math:`\theta = \mu + \tau \tilde\theta` and :math:`f = L \tilde f`, the parameters
-are the standardised ones. For the second, with :math:`\bar f` the gradient by f and :math:`K = L L^T`, the gradient by
-K is (Murray 2016, *Differentiation of the Cholesky decomposition*)
+The reference draws hold the effects :math:`\theta = \mu + \tau \tilde\theta` and :math:`f = L \tilde f`, the
+parameters are the standardised ones. For the second, with :math:`\bar f` the gradient by f and
+:math:`K = L L^T`, the gradient by K is (Murray 2016, *Differentiation of the Cholesky decomposition*)
 
-.. math:: \bar K = \tfrac12 L^{-T} (P + P^T) L^{-1}, \qquad P = \Phi(L^T \operatorname{tril}(\bar f \tilde f^T)),
+.. math::
+    \bar K = \tfrac12 L^{-T} (P + P^T) L^{-1}, \qquad P = \Phi(L^T \operatorname{tril}(\bar f \tilde f^T)),
 
 where :math:`\Phi` keeps the lower triangle and half of the diagonal.
 """
@@ -70,7 +71,7 @@ def eight_schools(name: str, data: dict[str, Any]) -> Posterior:
 
 @dataclass(frozen=True)
 class PoissonProcess:
-    """Counts with log-rates f, a Gaussian process; parameters: its length rho, its scale alpha, standardised f.
+    """Counts with log-rates f, a Gaussian process; parameters: length rho, scale alpha, standardised f.
 
     Attributes
     ----------

@@ -14,7 +14,7 @@ from scipy.special import expit
 
 @dataclass(frozen=True)
 class Mixture:
-    """Two normals; parameters: means, scales, and both weights, since 1 - theta would lose its digits near zero."""
+    """Two normals; parameters: means, scales and both weights, as 1 - theta would lose digits near zero."""
 
     y: np.ndarray
 
