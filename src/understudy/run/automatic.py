@@ -42,6 +42,11 @@ LOOK_FROM = 10
 VALUES_SHARE = 0.35
 #: With gradients, what may be added to warm-up while it finds mass that was walled off, as a share of the draws.
 MORE_SHARE = 0.15
+#: The same while the surrogate is too poor to draw with but gets better.
+POOR_SHARE = 0.35
+#: What it may take to find the typical set where nobody has set a limit: so many gradients for each parameter and some
+#: more; with values alone each is as many differences as there are parameters, and one.
+FIND, FIND_ELSE = 20, 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +72,7 @@ def prepare(
     is_limited = evaluator.limit is not None or plan.is_capped
     if is_limited and not diary.known and plan.most < _least(evaluator.target, streams.n_chains):
         raise _too_few(plan, diary, streams.n_chains, is_limited)
-    limit, evaluator.limit = evaluator.limit, plan.most
+    limit = evaluator.limit
     progress.start("warm-up", plan.most)
 
     def tell(phase: str, sd: float, accepted: float) -> None:
@@ -121,11 +126,24 @@ def plan_for(
     most = most if tune is None else tune
     if budget is not None:
         most = min(most, 2 * budget // 3)
-    looks, more = most >= LOOK_FROM * n_probes(), 0
-    if (target.has_gradient or hasattr(target, "likelihood")) and tune is None and budget is None:
-        looks, most, more = True, most + n_probes(), int(MORE_SHARE * n_draws)
-    reserve = n_probes() if looks else 0
-    return Plan(dim, n_draws, most, budget, is_capped=tune is not None, reserve=reserve, more=more)
+    looks, more, patience, to_find = most >= LOOK_FROM * n_probes(), 0, 0, 0
+    if tune is None and budget is None:
+        to_find = FIND * (dim + FIND_ELSE) * (1 if target.has_gradient else dim + 1)
+        if target.has_gradient or hasattr(target, "likelihood"):
+            looks, most, more = True, most + n_probes(), int(MORE_SHARE * n_draws)
+        if target.has_gradient and not hasattr(target, "likelihood"):
+            patience = int(POOR_SHARE * n_draws)
+    return Plan(
+        dim,
+        n_draws,
+        most,
+        budget,
+        is_capped=tune is not None,
+        reserve=n_probes() if looks else 0,
+        more=more,
+        patience=patience,
+        to_find=to_find,
+    )
 
 
 def _too_few(plan: Plan, diary: Diary, n_chains: int, is_limited: bool) -> BudgetError:

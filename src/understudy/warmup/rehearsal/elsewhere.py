@@ -1,4 +1,4 @@
-"""Elsewhere: descents from all over the prior, to see whether a forward model fits its data in some other place too.
+r"""Elsewhere: descents from far away, to see whether there is mass in some other place too.
 
 Parameters may be exchanged, mirrored, or one fast process taken for another slow one: the data are then fitted in
 several places, and chains that began near one of them would never tell of the others. With outputs to emulate a
@@ -9,6 +9,12 @@ mass, cold walkers are put, which learn it like the rest.
 No descent of n ends in a basin into which a share p of the prior descends with probability :math:`(1-p)^n`: of 16, in
 one of a fifth in 3 runs of a hundred, in one of a fiftieth mostly. Where some were found there may be more, and others
 are looked for again, from where descents on the surrogate end.
+
+A log-density with a gradient has no prior to draw from, and no outputs to emulate. Its descents begin all round the mode
+that is known, at distances from a few to a hundred times its width, and the first step of each is Newton's with the
+curvature of that mode: wherever the posterior is about normal, one step arrives. A second mode of the same width is
+arrived at from all places that are nearer to it, about half of them however many parameters there are; one half as
+wide hardly ever in many dimensions.
 """
 
 from __future__ import annotations
@@ -16,13 +22,16 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
+from understudy.kernels import State
 from understudy.surrogates import TrainingSet, Whitening
+from understudy.targets import Evaluation
 from understudy.warmup.rehearsal.basins import BARRIER, Homes, climbs
 from understudy.warmup.rehearsal.descent import Descent, Region, minimum
 from understudy.warmup.rehearsal.design import prior_draws
-from understudy.warmup.rehearsal.diary import middle
+from understudy.warmup.rehearsal.diary import Diary, middle
 from understudy.warmup.rehearsal.explore import Explorer
 from understudy.warmup.rehearsal.find import typical_height
+from understudy.warmup.rehearsal.minimise import Exact, minimise
 from understudy.warmup.rehearsal.spacing import first_apart
 
 #: Descents, their steps at most, and the radius (in units of the prior's spread) at which they end.
@@ -37,6 +46,10 @@ OFF, SDS_OFF = 2.0, 5.0
 N_FREE, MOST_ITERATIONS, APART = 48, 60, 0.1
 #: Known places that are looked at to see whether a descent has come to one of them.
 N_NEAREST = 8
+#: Of log-densities: descents; the distances that they begin at, in widths of the known mode; and steps of each.
+N_FAR, NEAREST, FURTHEST, MOST_CALLS = 12, 6.0, 100.0, 30
+#: What they may cost, as a share of the draws, and even if that is less.
+FAR_SHARE, FAR_LEAST = 0.025, 48
 
 
 def look_elsewhere(explorer: Explorer, homes: Homes, n_draws: int, *, again: bool = False) -> bool:
@@ -78,6 +91,49 @@ def look_elsewhere(explorer: Explorer, homes: Homes, n_draws: int, *, again: boo
             break
     ends = [each for each in descents if known.are_low(each.potential) and not known.has(each)]
     return homes.send(explorer, sorted(ends, key=lambda each: each.potential))
+
+
+def look_far(explorer: Explorer, homes: Homes, n_draws: int) -> bool:
+    """Descend from far round the known mode, along exact gradients; otherwise as `look_elsewhere`."""
+    diary, rng, frame = explorer.diary, explorer.rng, explorer.frame
+    known, dim = Known(explorer), frame.mean.size
+    most = len(diary) + max(int(FAR_SHARE * n_draws), FAR_LEAST)
+    white = rng.standard_normal((N_FAR, dim))
+    white *= np.geomspace(NEAREST, FURTHEST, N_FAR)[:, None] / np.sqrt(np.mean(white**2, axis=1, keepdims=True))
+    begun = _after_newton(diary, frame, diary.evaluate(frame.from_white(white)))
+    ends, low = [], diary.lowest + 0.5 * dim + 1.0  # where draws are, and so what is known
+    for i in np.argsort(begun.potential, kind="stable"):
+        position, potential = begun.position[i], float(begun.potential[i])
+        if not np.isfinite(potential):
+            continue
+        if not known.has(Descent(position, potential, 1.0)):
+            calls = min(MOST_CALLS, most - len(diary))
+            if calls <= 0:
+                break
+            state = State(position[None], np.array([potential]), begun.gradient[[i]])  # type: ignore[index]
+            found = minimise(Exact(diary), state, frame, calls, enough=low, scaled=True)
+            position, potential = found.position, found.potential
+        ends.append(Descent(position, potential, 1.0))
+    new = [each for each in ends if known.are_low(each.potential) and not known.has(each)]
+    return homes.send(explorer, sorted(new, key=lambda each: each.potential))
+
+
+def _after_newton(diary: Diary, frame: Whitening, start: Evaluation) -> Evaluation:
+    """Return where one step of Newton's in the frame leads from each position, or the position where that is higher."""
+    assert start.gradient is not None
+    step = frame.gradient_to_white(start.gradient)
+    size = np.linalg.norm(step, axis=1)
+    # No further than twice the way to the centre: far out a gradient may be that of an exponential.
+    longest = 1.0 + 2.0 * np.linalg.norm(frame.to_white(start.position), axis=1)
+    going = np.isfinite(start.potential) & (size > 0)
+    step *= np.minimum(1.0, longest / np.where(size > 0, size, 1.0))[:, None]
+    end = diary.evaluate((start.position - step @ frame.factor.T)[going])
+    assert end.gradient is not None
+    position, potential, gradient = start.position.copy(), start.potential.copy(), start.gradient.copy()
+    lower = end.potential < potential[going]
+    rows = np.flatnonzero(going)[lower]
+    position[rows], potential[rows], gradient[rows] = end.position[lower], end.potential[lower], end.gradient[lower]
+    return Evaluation(position, potential, gradient)
 
 
 def _hints(explorer: Explorer, region: Region, known: Known, start: np.ndarray) -> np.ndarray:

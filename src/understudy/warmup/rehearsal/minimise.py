@@ -172,7 +172,8 @@ def minimise(
     position, potential = np.array(start.position[0]), float(start.potential[0])
     gradient = slope.at(start)
     inverse, past, settled = np.eye(dim), [potential], False
-    longest = np.inf if scaled else FIRST_STEP
+    # In a frame of the right scale the first step is Newton's, but not far beyond its centre.
+    longest = FIRST_STEP + (2.0 * float(np.linalg.norm(frame.to_white(start.position))) if scaled else 0.0)
     while n_calls < most_calls and potential > enough:
         white = frame.gradient_to_white(gradient[None])[0]
         step = -inverse @ white
@@ -190,7 +191,7 @@ def minimise(
         if line.position is None:
             if not scaled:
                 break
-            inverse, scaled, longest = np.eye(dim), False, longest * OUT_OF_INFINITY
+            inverse, scaled, longest = np.eye(dim), False, min(FIRST_STEP, longest)
             settled = _is_over(past, -falls)
             if settled:
                 break
@@ -281,9 +282,10 @@ def _interpolated(low: float, low_slope: float, high: float, high_slope: float, 
     if not np.isfinite(high):
         return OUT_OF_INFINITY
     with np.errstate(all="ignore"):
-        first = low_slope + high_slope - 3.0 * (high - low) / width
-        root = np.sqrt(first**2 - low_slope * high_slope)
-        share = 1.0 - (high_slope + root - first) / (high_slope - low_slope + 2.0 * root)
+        begin, end = np.float64(low_slope), np.float64(high_slope)
+        first = begin + end - 3.0 * np.float64(high - low) / width
+        root = np.sqrt(first**2 - begin * end)
+        share = 1.0 - (end + root - first) / (end - begin + 2.0 * root)
     return float(np.clip(share, SHORTEST, LONGEST)) if np.isfinite(share) else 0.5
 
 

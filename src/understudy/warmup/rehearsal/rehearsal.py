@@ -22,9 +22,9 @@ from understudy.warmup.rehearsal.basins import Homes, spread_out, with_more_star
 from understudy.warmup.rehearsal.candidates import Candidates
 from understudy.warmup.rehearsal.design import find_by_outputs
 from understudy.warmup.rehearsal.diary import Diary, middle
-from understudy.warmup.rehearsal.elsewhere import look_elsewhere
+from understudy.warmup.rehearsal.elsewhere import look_elsewhere, look_far
 from understudy.warmup.rehearsal.explore import Explorer, first_walkers
-from understudy.warmup.rehearsal.find import Start, find
+from understudy.warmup.rehearsal.find import Start, find, typical_height
 from understudy.warmup.rehearsal.freeze import freeze
 from understudy.warmup.rehearsal.frontier import look_beyond
 from understudy.warmup.rehearsal.law import USELESS
@@ -40,6 +40,8 @@ N_RECALLED = 6
 N_SCOUTS = 4
 #: Searches of the prior for other modes, each after one that has found some.
 MOST_SEARCHES = 3
+#: How often walkers begin anew where the potential has fallen far below what was found.
+MOST_RESTARTS = 3
 #: How often what has been learnt is tried at moves of the draws.
 MOST_PILOTS = 2
 #: Rounds without a move after which the frame is made narrower, and after which nothing more is hoped for.
@@ -95,14 +97,13 @@ def rehearse(
     tell: Tell = lambda phase, sd, accepted: None,
 ) -> Outcome:
     """Learn the posterior well enough to draw from it at one exact value each."""
-    evaluator, rng = diary.evaluator, streams.shared
-    target = evaluator.target
+    evaluator, target = diary.evaluator, diary.evaluator.target
     by_outputs = hasattr(target, "likelihood")
-    candidates = Candidates(target, diary, rng, recipe)
+    candidates = Candidates(target, diary, streams.shared, recipe)
     tell("find", np.inf, np.nan)
     # A limit is not to be spent on gradients that only a fall-back would need.
-    limited = plan.budget is not None or plan.is_capped
-    with_gradient = diary.gradient or (target.has_gradient and not limited)
+    with_gradient = diary.gradient or (target.has_gradient and not plan.is_limited)
+    evaluator.limit = plan.most_to_find
     first = find_start(evaluator, streams, init, with_gradient)
     if by_outputs:
         _check_densities(target, diary)  # type: ignore[arg-type]
@@ -111,20 +112,38 @@ def rehearse(
     if by_outputs:
         start = find_by_outputs(diary, candidates, first)
     else:
-        if init is None and not limited:
+        if init is None and not plan.is_limited and not diary.gradient:
             first = with_more_starts(diary, first)
-        start = spread_out(find(diary, first, rng), streams.n_chains)
+        start = spread_out(find(diary, first, streams.shared), streams.n_chains)
+    return learn_from(start, candidates, streams, plan.after(len(diary)), tell)
+
+
+def learn_from(
+    start: Start,
+    candidates: Candidates,
+    streams: Streams,
+    plan: Plan,
+    tell: Tell = lambda phase, sd, accepted: None,
+) -> Outcome:
+    """Learn the posterior from where the typical set was found."""
+    diary, rng = candidates.diary, streams.shared
+    evaluator, by_outputs = diary.evaluator, hasattr(diary.evaluator.target, "likelihood")
     explorer = _explorer(diary, candidates, start, rng)
     history: list[tuple[int, float]] = []
     homes = Homes.of(explorer)
-    audits, walled, searches = 0, False, MOST_SEARCHES if by_outputs and not limited else 0
-    evaluator.limit = plan.most + plan.more
+    audits, walled, restarts = 0, False, 0
+    searches = MOST_SEARCHES if (by_outputs or diary.gradient) and not plan.is_limited else 0
+    evaluator.limit = plan.most_in_all
     try:
         while True:
-            _explore(explorer, plan, history, tell)
+            if _explore(explorer, plan, history, tell) and restarts < MOST_RESTARTS and not by_outputs:
+                restarts += 1
+                explorer = _begin_again(explorer)
+                homes, plan = Homes.of(explorer), plan.longer(len(diary))
+                continue
             if searches:
                 tell("look elsewhere", candidates.sd, explorer.accepted[-1])
-                if look_elsewhere(explorer, homes, plan.n_draws, again=searches < MOST_SEARCHES):
+                if _is_elsewhere(explorer, homes, plan.n_draws, again=searches < MOST_SEARCHES):
                     searches -= 1
                     explorer.rounds(N_RECALLED)
                     plan = plan.longer(len(diary))
@@ -135,21 +154,44 @@ def rehearse(
             walled = plan.reserve > 0 and _is_walled(explorer, tell)
             if not walled:
                 audits += 1
-                if audits > MOST_AUDITS or not _is_surprised(explorer, plan, tell):
+                enough = audits > MOST_AUDITS or not _is_surprised(explorer, plan, tell)
+            else:
+                plan, enough = plan.longer(len(diary)), False
+            if enough or len(diary) + plan.reserve >= plan.most:
+                longer = plan.while_poor(len(diary), candidates.sd)
+                if longer is None:
                     break
-            plan = plan.longer(len(diary))
-            if len(diary) + plan.reserve >= plan.most:
-                break
+                plan = longer
+            else:
+                plan = plan.longer(len(diary))
     except BudgetError:
         pass
     if candidates.n_known < len(diary):
         explorer.learn()
     homes.call_back(explorer)
     outcome = replace(_outcome(explorer, streams, history), walled=walled)
-    if diary.gradient and not limited:
+    if diary.gradient and not plan.is_limited:
         outcome = _piloted(explorer, streams, history, outcome, plan.n_draws, tell)
     evaluator.observer = None
     return outcome
+
+
+def _is_elsewhere(explorer: Explorer, homes: Homes, n_draws: int, *, again: bool) -> bool:
+    """Look for mass far from what is known, and return whether there is any."""
+    if explorer.diary.gradient:
+        return look_far(explorer, homes, n_draws)
+    return look_elsewhere(explorer, homes, n_draws, again=again)
+
+
+def _begin_again(explorer: Explorer) -> Explorer:
+    """Find the typical set anew from the lowest position: there is no mass where the walkers began."""
+    diary, candidates, rng = explorer.diary, explorer.candidates, explorer.rng
+    known = diary.training()
+    lowest = np.repeat(int(known.potential.argmin()), explorer.walkers.cold.sum())
+    gradient = None if known.gradient is None else known.gradient[lowest]
+    start = find(diary, State(known.position[lowest], known.potential[lowest], gradient), rng)
+    diary.trials.clear()  # they tell of surrogates that had never seen the mass
+    return _explorer(diary, candidates, start, rng)
 
 
 def _check_densities(target: Forward, diary: Diary) -> None:
@@ -174,10 +216,10 @@ def _explorer(diary: Diary, candidates: Candidates, start: Start, rng: np.random
     return Explorer(diary, candidates, start.frame, first_walkers(start.position, potential, rng), rng)
 
 
-def _explore(explorer: Explorer, plan: Plan, history: list[tuple[int, float]], tell: Tell) -> None:
-    """Walk and scout until the plan has enough."""
+def _explore(explorer: Explorer, plan: Plan, history: list[tuple[int, float]], tell: Tell) -> bool:
+    """Walk and scout until the plan has enough; return whether the potential fell far below where walkers began."""
     diary, candidates = explorer.diary, explorer.candidates
-    idle = 0
+    idle, fell = 0, diary.lowest - typical_height(explorer.frame.mean.size)
     while idle < MOST_IDLE:
         known = len(diary)
         explorer.round()
@@ -189,9 +231,12 @@ def _explore(explorer: Explorer, plan: Plan, history: list[tuple[int, float]], t
             explorer.narrow_frame()
         history.append((len(diary), candidates.sd))
         tell("explore", candidates.sd, explorer.accepted[-1])
+        if diary.lowest < fell:
+            return True
         playing = candidates.playing
         if plan.enough(len(diary), candidates.sd, diary.surprises(playing), diary.rate(playing)):
-            return
+            break
+    return False
 
 
 def _is_walled(explorer: Explorer, tell: Tell) -> bool:
