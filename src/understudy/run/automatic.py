@@ -131,7 +131,7 @@ def plan_for(
         to_find = FIND * (dim + FIND_ELSE) * (1 if target.has_gradient else dim + 1)
         if target.has_gradient or hasattr(target, "likelihood"):
             looks, most, more = True, most + n_probes(), int(MORE_SHARE * n_draws)
-        if target.has_gradient and not hasattr(target, "likelihood"):
+        if not hasattr(target, "likelihood"):
             patience = int(POOR_SHARE * n_draws)
     return Plan(
         dim,

@@ -21,10 +21,11 @@ from understudy.warmup.rehearsal.diary import Diary
 from understudy.warmup.rehearsal.minimise import Descended
 from understudy.warmup.rehearsal.reach import Reach, reach_out
 
-#: Curvatures below this share of the median are measured again, and in the end count as that much.
-FLOOR = 0.05
-#: Curvatures are believed down to this share of the median in one turn; and turns at most.
-SOFTEST, MOST_TURNS = 1e-4, 6
+#: Eigenvalues, whose mean is 1, are measured again below the first, since what is not quadratic makes errors of that
+#: order, and count as the second in the end if they are smaller.
+UNSURE, FLOOR = 0.1, 0.02
+#: They are believed down to this in one turn; and turns at most.
+SOFTEST, MOST_TURNS = 1e-4, 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,10 +58,9 @@ def measure(diary: Diary, low: Descended, axes: np.ndarray) -> Curved:
                 gradient = np.linalg.solve(axes.T, slope)
         width = 1.0 / np.sqrt(np.diag(bend))
         values, vectors = np.linalg.eigh(bend * width * width[:, None])
-        size, usual = np.abs(values), float(np.median(np.abs(values)))
-        unsure = np.flatnonzero(size < FLOOR * usual)
+        unsure = np.flatnonzero(values < UNSURE)
         is_last = turn == MOST_TURNS - 1 or not unsure.size
-        size = np.maximum(size, max((FLOOR if is_last else SOFTEST) * usual, np.finfo(float).tiny))
+        size = np.maximum(np.abs(values), FLOOR if is_last else SOFTEST)
         axes = axes * width @ (vectors / np.sqrt(size))
         if is_last:
             break

@@ -27,6 +27,8 @@ from understudy.warmup.rehearsal.diary import Diary
 
 #: A descent ends when so many iterations have gained no more than this, and a quadratic would not fall further either.
 PATIENCE, GAIN = 3, 0.3
+#: It ends at once where a quadratic would fall no further than this, if it began with the curvature of the posterior.
+LITTLE = 0.05
 #: Length of the first step, in units of the frame; and how many times as long as the last the next may be.
 FIRST_STEP, GROWTH = 1.0, 30.0
 #: A step must gain this share of what the slope promises, and reduce the slope to this share of itself.
@@ -50,7 +52,7 @@ class Exact:
     def __init__(self, diary: Diary) -> None:
         self._diary = diary
 
-    def __call__(self, position: np.ndarray) -> tuple[float, np.ndarray]:
+    def __call__(self, position: np.ndarray, below: float = np.inf) -> tuple[float, np.ndarray]:
         """Evaluate one position."""
         found = self._diary.evaluate(position[None])
         assert found.gradient is not None
@@ -81,11 +83,11 @@ class Differences:
     def __init__(self, diary: Diary, frame: Whitening, step: np.ndarray) -> None:
         self._diary, self._frame, self._step = diary, frame, step
 
-    def __call__(self, position: np.ndarray) -> tuple[float, np.ndarray]:
-        """Evaluate one position, and its neighbours if it has a potential."""
+    def __call__(self, position: np.ndarray, below: float = np.inf) -> tuple[float, np.ndarray]:
+        """Evaluate one position, and its neighbours if its potential is low enough; the gradient is NaN if not."""
         here = float(self._diary.evaluate(position[None]).potential[0])
-        if not np.isfinite(here):
-            return here, np.zeros(len(position))
+        if not here < below:
+            return here, np.full(len(position), np.nan)
         return here, self._gradient(position, here)
 
     def at(self, state: State) -> np.ndarray:
@@ -171,7 +173,7 @@ def minimise(
     dim, n_calls = len(frame.mean), 0
     position, potential = np.array(start.position[0]), float(start.potential[0])
     gradient = slope.at(start)
-    inverse, past, settled = np.eye(dim), [potential], False
+    inverse, past, settled, in_scale = np.eye(dim), [potential], False, scaled
     # In a frame of the right scale the first step is Newton's, but not far beyond its centre.
     longest = FIRST_STEP + (2.0 * float(np.linalg.norm(frame.to_white(start.position))) if scaled else 0.0)
     while n_calls < most_calls and potential > enough:
@@ -212,7 +214,8 @@ def minimise(
             slope.learn(_widths(inverse))
         past.append(potential)
         white = frame.gradient_to_white(gradient[None])[0]
-        settled = _is_over(past, float(white @ inverse @ white))
+        decrement = float(white @ inverse @ white)
+        settled = _is_over(past, decrement) or (in_scale and 0.5 * decrement < LITTLE)
         if settled:
             break
     inverse = frame.factor @ inverse @ frame.factor.T
@@ -258,7 +261,7 @@ def _search(
     n_calls = 0
     for n_calls in range(1, min(MOST_TRIALS, most_calls) + 1):
         there = position + share * (frame.factor @ step)
-        value, gradient = slope(there)
+        value, gradient = slope(there, potential + LEAST_GAIN * share * falls)
         along = float(frame.gradient_to_white(gradient[None])[0] @ step)
         if value < best.potential:
             best = _Line(there, value, gradient, share, n_calls)
@@ -286,6 +289,8 @@ def _interpolated(low: float, low_slope: float, high: float, high_slope: float, 
         first = begin + end - 3.0 * np.float64(high - low) / width
         root = np.sqrt(first**2 - begin * end)
         share = 1.0 - (end + root - first) / (end - begin + 2.0 * root)
+        if np.isnan(end):  # a parabola, where the slope at the far end is not known
+            share = -0.5 * begin * width / (high - low - begin * width)
     return float(np.clip(share, SHORTEST, LONGEST)) if np.isfinite(share) else 0.5
 
 
