@@ -8,21 +8,24 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from understudy.errors import BudgetError, SurrogateError
-from understudy.kernels import Kernel, Mixture, State, Streams, SurrogateTransition
+from understudy.errors import BudgetError, SurrogateError, UnderstudyError
+from understudy.kernels import HMC, Kernel, Mixture, State, Streams, SurrogateTransition
 from understudy.results import SurrogateReport
 from understudy.run.progress import Progress
-from understudy.surrogates import TrainingSet
+from understudy.surrogates import TrainingSet, Whitening
 from understudy.surrogates.fingerprint import fingerprint
-from understudy.targets import AnyTarget
+from understudy.targets import AnyTarget, Evaluation
 from understudy.warmup import Auto
 from understudy.warmup.rehearsal import (
+    Candidates,
     Diary,
     Outcome,
     Plan,
+    Start,
     Trust,
     is_beyond_numbers,
     judge,
+    learn_from,
     n_probes,
     pilot,
     refuse_absurd_width,
@@ -32,6 +35,8 @@ from understudy.warmup.rehearsal import (
 
 _LOG = logging.getLogger("understudy")
 
+#: Evaluations of a fall-back that are learnt from, and further ones that trying again may cost, for each parameter too.
+MOST_SEEN, _AGAIN, _AGAIN_EACH = 400, 80, 4
 #: Share of exact steps where trust is lost but nothing more may be spent on tuning HMC.
 MIXED = 0.5
 #: Chains that the length of a warm-up is meant for; it grows with more of them.
@@ -69,7 +74,7 @@ def prepare(
 ) -> Prepared:
     """Rehearse within the plan, and judge what came of it; the diary has all that was paid for, whatever happens."""
     evaluator = diary.evaluator
-    is_limited = evaluator.limit is not None or plan.is_capped
+    is_limited = plan.is_limited
     if is_limited and not diary.known and plan.most < _least(evaluator.target, streams.n_chains):
         raise _too_few(plan, diary, streams.n_chains, is_limited)
     limit = evaluator.limit
@@ -81,15 +86,14 @@ def prepare(
 
     try:
         outcome = rehearse(diary, streams, init, plan, method.surrogate, tell)
-    except BudgetError as error:
-        raise _too_few(plan, diary, streams.n_chains, is_limited) from error
-    except (ArithmeticError, ValueError) as error:
-        if not is_beyond_numbers(error):
+    except (BudgetError, ArithmeticError, ValueError) as error:
+        evaluator.limit, evaluator.observer = limit, None
+        known = _known_error(error, plan, diary, streams.n_chains)
+        if known is None:
             raise
-        raise SurrogateError(
-            "the posterior could not be learnt: its numbers are too large or too small to work with "
-            f"({type(error).__name__}: {error}); {_remedies(evaluator.target)}"
-        ) from error
+        if not evaluator.target.has_gradient or is_limited or not diary.heard:
+            raise known from error
+        return _without_surrogate(diary, streams.n_chains, str(known))
     evaluator.limit = limit
     left = plan.most - evaluator.counts.n_exact if is_limited else plan.most
     refuse_absurd_width(diary, outcome.kernel, left)
@@ -100,13 +104,89 @@ def prepare(
     if not evaluator.target.has_gradient:
         require_use(outcome, trust, _remedies(evaluator.target))
     kernel = _kernel(outcome, trust, limited=is_limited)
-    if kernel is None:  # said while there is time to stop it
-        _LOG.warning(
-            "the surrogate has not earned trust (%s): exact HMC takes over, at many gradients for each draw; "
-            "Ctrl-C ends the run with the draws made by then",
-            trust.reason,
-        )
+    if kernel is None:
+        _warn_of_fall_back(trust.reason)
     return Prepared(kernel, outcome.state, _report(outcome, trust, kernel), outcome.training)
+
+
+def try_again(
+    method: Auto, diary: Diary, streams: Streams, kernel: HMC, state: State, n_draws: int, progress: Progress
+) -> Prepared | None:
+    """Learn from what exact HMC has seen in its warm-up; None if the surrogate has not earned full trust even so.
+
+    Parameters
+    ----------
+    method : Auto
+    diary : Diary
+        Has heard all that HMC has evaluated.
+    streams : Streams
+    kernel : HMC
+        As tuned by then: its metric tells the coordinates.
+    state : State
+        Where the chains of HMC are.
+    n_draws : int
+        Exact values that the draws would cost.
+    progress : Progress
+    """
+    evaluator = diary.evaluator
+    seen = diary.training().select()
+    chosen = np.unique(np.linspace(len(seen) // 2, len(seen) - 1, MOST_SEEN).astype(int))
+    seen = seen.rows(chosen)
+    known = Evaluation(seen.position, seen.potential, seen.gradient, seen.outputs)
+    own = Diary(evaluator, diary.gradient, [known])
+    plan = Plan(diary.evaluator.target.dim, n_draws, _AGAIN + _AGAIN_EACH * seen.dim + n_probes(), reserve=n_probes())
+    covariance = kernel.metric.velocity(np.eye(seen.dim))  # type: ignore[union-attr]
+    start = Start(state.position, Whitening(seen.position.mean(axis=0), np.linalg.cholesky(covariance)))
+    candidates = Candidates(evaluator.target, own, streams.shared, method.surrogate)
+    limit = evaluator.limit
+
+    def tell(phase: str, sd: float, accepted: float) -> None:
+        quality = f", sd(D) {sd:.2f}" if np.isfinite(sd) else ""
+        progress.note(evaluator.counts.n_exact, f"learning from it: {phase}{quality}")
+
+    try:
+        outcome = learn_from(start, candidates, streams, plan, tell)
+    except (BudgetError, ArithmeticError, ValueError) as error:
+        if not isinstance(error, BudgetError) and not is_beyond_numbers(error):
+            raise
+        return None
+    finally:
+        evaluator.limit, evaluator.observer = limit, diary.heard.append
+        diary.heard += own.heard
+    trust = judge(outcome)
+    if trust.exact_share > 0.0:
+        return None
+    return Prepared(outcome.kernel, outcome.state, _report(outcome, trust, outcome.kernel), outcome.training)
+
+
+def _known_error(error: Exception, plan: Plan, diary: Diary, n_chains: int) -> UnderstudyError | None:
+    """Return what to say of an error that means the posterior was not learnt; None of any other."""
+    if isinstance(error, BudgetError):
+        return _too_few(plan, diary, n_chains, plan.is_limited)
+    if not is_beyond_numbers(error):
+        return None
+    return SurrogateError(
+        "the posterior could not be learnt: its numbers are too large or too small to work with "
+        f"({type(error).__name__}: {error}); {_remedies(diary.evaluator.target)}"
+    )
+
+
+def _without_surrogate(diary: Diary, n_chains: int, reason: str) -> Prepared:
+    """Let exact HMC begin at the lowest positions that are known."""
+    known = diary.training()
+    lowest = np.argsort(known.potential, kind="stable")[np.arange(n_chains) % len(known)]
+    report = SurrogateReport("none", np.inf, 0.0, 1.0, 1.0, reason, np.empty((0, 2)))
+    _warn_of_fall_back(reason)
+    return Prepared(None, diary.state(known.position[lowest], known.potential[lowest]), report, known)
+
+
+def _warn_of_fall_back(reason: str) -> None:
+    """Say it while there is time to stop it."""
+    _LOG.warning(
+        "the surrogate has not earned trust (%s): exact HMC takes over, at many gradients for each draw; "
+        "Ctrl-C ends the run with the draws made by then",
+        reason,
+    )
 
 
 def plan_for(

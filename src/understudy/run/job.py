@@ -11,7 +11,7 @@ import numpy as np
 from understudy.kernels import HMC, Kernel, State, Streams
 from understudy.kernels.guides import ExactGuide
 from understudy.results import Cost, Record, Run, SurrogateReport, TargetReport
-from understudy.run.automatic import check_unchanged, plan_for, prepare
+from understudy.run.automatic import check_unchanged, plan_for, prepare, try_again
 from understudy.run.book import Book
 from understudy.run.describe import describe, versions
 from understudy.run.keeper import one_row
@@ -27,6 +27,10 @@ from understudy.targets.engines import Engine
 from understudy.warmup import Auto, Learner, Training, Warmup, find_start, learner_for, warmup_for
 from understudy.warmup.rehearsal import Diary
 from understudy.warmup.schedule import NoWarmup
+
+
+#: Steps of the warm-up of a fall-back after which a surrogate is trained on what it has seen: at ends of its windows.
+TRY_AGAIN = (130, 450)
 
 
 class Job:
@@ -100,11 +104,13 @@ class Job:
             self.kernel = found.kernel
             if self.kernel is None:
                 self.method, self.n_tune = HMC(), DEFAULT_TUNE  # the surrogate has not earned any trust
+                evaluator.observer = self._diary.heard.append
                 self.state = ExactGuide(evaluator).begin(self.state)[0]
         else:
             self.state = find_start(evaluator, streams, request.init, needs_gradient(self.method))
         if self.kernel is None:
             self._tune(progress)
+        evaluator.observer = None
         self._close_warmup()
 
     def _tune(self, progress: Progress) -> None:
@@ -123,12 +129,31 @@ class Job:
             self._warmup.learn(before, self.state, info)
             self._recorder.add(self.state, info)
             progress.advance(evaluator.counts.n_exact, float(info.acceptance_rate.mean()))
+            if self._diary is not None and step + 1 in TRY_AGAIN and self._hand_over(progress):
+                self.n_tune = step + 1
+                return
         if isinstance(self.method, Training):
             progress.start("training", 1)
         self.kernel = self._warmup.freeze()
         self._n_metrics = self._warmup.n_metrics
         if (training := getattr(self._warmup, "training", None)) is not None:
             self.training = training
+
+    def _hand_over(self, progress: Progress) -> bool:
+        """Learn from what a fall-back has seen so far; return whether a surrogate draws after all."""
+        assert isinstance(self.request.method, Auto) and self._diary is not None and self.state is not None
+        kernel = self._warmup.kernel  # type: ignore[union-attr]
+        if not isinstance(kernel, HMC):
+            return False
+        n_draws = self._planned * self.streams.n_chains
+        found = try_again(
+            self.request.method, self._diary, self.streams, kernel, self.state, n_draws, progress
+        )
+        if found is None:
+            return False
+        self.method = self.request.method
+        self.kernel, self.state, self.report, self.training = found.kernel, found.state, found.report, found.training
+        return True
 
     def draw(self, progress: Progress) -> None:
         """Make the draws to keep."""

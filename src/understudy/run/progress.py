@@ -133,6 +133,11 @@ class Progress:
         self._done, self._acceptance = done, acceptance
         self._tell(n_exact, note)
 
+    def note(self, n_exact: int, note: str) -> None:
+        """Show something else that a phase does meanwhile."""
+        if self.enabled:
+            self._tell(n_exact, note)
+
     def _tell(self, n_exact: int, note: str) -> None:
         """Keep what is to be shown, and show it if it is time."""
         self._n_exact, self._note = n_exact, note

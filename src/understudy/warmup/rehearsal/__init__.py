@@ -1,7 +1,8 @@
 """The rehearsal of a self-tuned run, as separate small parts.
 
 =============== ======================================================================
-`find`, `design` get to the typical set: by descent, by outputs, by values alone
+`find`, `design` get to the typical set: by descent, by outputs
+`minimise`, `curvature` a descent that survives any scale, and how wide the posterior is where it ends
 `arrive`, `descent` trust regions on emulated outputs
 `basins`        more starts, and none of the basins they find is lost again
 `candidates`    which surrogates are in training, and which of them plays
@@ -22,22 +23,26 @@
 =============== ======================================================================
 """
 
-from understudy.warmup.rehearsal.candidates import is_beyond_numbers
+from understudy.warmup.rehearsal.candidates import Candidates, is_beyond_numbers
 from understudy.warmup.rehearsal.diary import Diary
+from understudy.warmup.rehearsal.find import Start
 from understudy.warmup.rehearsal.frontier import n_probes
 from understudy.warmup.rehearsal.pilot import pilot
 from understudy.warmup.rehearsal.plan import Plan
 from understudy.warmup.rehearsal.reach import refuse_absurd_width
-from understudy.warmup.rehearsal.rehearsal import Outcome, rehearse
+from understudy.warmup.rehearsal.rehearsal import Outcome, learn_from, rehearse
 from understudy.warmup.rehearsal.trust import Trust, judge, require_use
 
 __all__ = [
+    "Candidates",
     "Diary",
     "Outcome",
     "Plan",
+    "Start",
     "Trust",
     "is_beyond_numbers",
     "judge",
+    "learn_from",
     "n_probes",
     "pilot",
     "refuse_absurd_width",

@@ -48,9 +48,11 @@ class Diary:
     known: list[Evaluation] = field(default_factory=list)
     heard: list[Evaluation] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
+    begun: int = field(default=0, init=False)  # exact evaluations before it was begun
 
     def __post_init__(self) -> None:
         self.evaluator.observer = self.heard.append
+        self.begun = self.evaluator.counts.n_exact
 
     @classmethod
     def of(cls, evaluator: Evaluator, known: list[Evaluation] | None = None) -> Diary:

@@ -103,7 +103,7 @@ def rehearse(
     tell("find", np.inf, np.nan)
     # A limit is not to be spent on gradients that only a fall-back would need.
     with_gradient = diary.gradient or (target.has_gradient and not plan.is_limited)
-    evaluator.limit = plan.most_to_find
+    evaluator.limit = diary.begun + plan.most_to_find
     first = find_start(evaluator, streams, init, with_gradient)
     if by_outputs:
         _check_densities(target, diary)  # type: ignore[arg-type]
@@ -133,7 +133,7 @@ def learn_from(
     homes = Homes.of(explorer)
     audits, walled, restarts = 0, False, 0
     searches = MOST_SEARCHES if (by_outputs or diary.gradient) and not plan.is_limited else 0
-    evaluator.limit = plan.most_in_all
+    evaluator.limit = diary.begun + plan.most_in_all
     try:
         while True:
             if _explore(explorer, plan, history, tell) and restarts < MOST_RESTARTS and not by_outputs:
