@@ -1,0 +1,1 @@
+"""Posteriors to hold the sampler to: those of posteriordb, and random ones."""
