@@ -10,7 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from benchmarks.posteriordb.generator import KINDS, MOST_DIM, SCALES, random_posterior  # noqa: E402
+from benchmarks.posteriordb.generator import KINDS, MOST_DIM, SCALES, random_posterior
 
 SEEDS = range(1, 41)
 #: A normal variable exceeds it with a chance of 3e-12; of the 1e5 looked at one does with a chance below 1e-6.
