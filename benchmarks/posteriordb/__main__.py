@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks.compare.cells import NOT_RUN, ROOT, Cells
 
 from .cases import RANDOM
+from .generator import random_posterior
 from .registry import NAMES
 from .runs import METHODS, START_RADIUS, available
 from .table import by_kind, by_posterior
@@ -42,11 +43,16 @@ def requests(options: argparse.Namespace) -> list[dict]:
     """Return all runs, posterior by posterior; options that change nothing are left out of their settings."""
     usual = {"rescale": 1.0, "shift": 0.0, "init_radius": START_RADIUS, "permute": None}
     settings = {key: getattr(options, key) for key, value in usual.items() if getattr(options, key) != value}
-    names = [f"{RANDOM}{seed}" for seed in range(1, options.random + 1)] or options.posteriors
+    if options.random:
+        found = [random_posterior(seed) for seed in range(1, options.random + 1)]
+        # The kind is part of the request: a run that is stopped cannot say it.
+        cases = [{"case": f"{RANDOM}{each.seed}", "kind": each.kind, "dim": each.dim} for each in found]
+    else:
+        cases = [{"case": name} for name in options.posteriors]
     seeds = options.seeds or (1 if options.random else 5)
     return [
-        {"case": name, "method": method, "seed": seed, "draws": options.draws, "settings": settings}
-        for name in names
+        {**case, "method": method, "seed": seed, "draws": options.draws, "settings": settings}
+        for case in cases
         for method in options.methods
         for seed in range(seeds)
     ]

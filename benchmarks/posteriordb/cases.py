@@ -21,8 +21,8 @@ class Case:
 
     Attributes
     ----------
-    name, kind : str
-        Its name, and what the table of random posteriors puts together.
+    name : str
+        As in posteriordb, or ``random-SEED``.
     target, values : understudy.Target
         With gradient, and without; parameters are unconstrained.
     sd : ndarray of shape (dim,)
@@ -32,7 +32,6 @@ class Case:
     """
 
     name: str
-    kind: str
     target: us.Target
     values: us.Target
     sd: np.ndarray
@@ -47,12 +46,12 @@ def get_case(name: str) -> Case:
         if found.draw is not None:
             drawn = found.draw(np.random.default_rng(found.seed), REFERENCE[0] * REFERENCE[1])
             reference = drawn.reshape(*REFERENCE, found.dim)
-        return Case(name, found.kind, found.target, found.values, sd, reference)
+        return Case(name, found.target, found.values, sd, reference)
     from .registry import posterior
 
     known = posterior(name)
     reference = known.reference()
-    return Case(name, name, known.target(), known.values(), reference.std(axis=(0, 1)), reference)
+    return Case(name, known.target(), known.values(), reference.std(axis=(0, 1)), reference)
 
 
 def transformed(case: Case, scale: float = 1.0, shift: float = 0.0, order: np.ndarray | None = None) -> Case:

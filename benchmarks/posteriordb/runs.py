@@ -45,12 +45,11 @@ def main(request: dict) -> dict:
     settings = dict(request["settings"])
     radius = settings.pop("init_radius", START_RADIUS)
     case = changed(get_case(request["case"]), **settings)
-    result = {"kind": case.kind, "dim": case.target.dim}
     try:
         found = METHODS[request["method"]](case, request["seed"], request["draws"], radius)
     except Exception as error:
-        return {**result, "started": False, "error": f"{type(error).__name__}: {error}"}
-    return {**result, "started": True, **figures(found, case.reference)}
+        return {"started": False, "error": f"{type(error).__name__}: {error}"}
+    return {"started": True, **figures(found, case.reference)}
 
 
 def changed(case: Case, rescale: float = 1.0, shift: float = 0.0, permute: int | None = None) -> Case:

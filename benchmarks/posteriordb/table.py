@@ -43,9 +43,7 @@ def by_posterior(cells: Iterable[dict]) -> str:
 def by_kind(cells: Iterable[dict]) -> str:
     """Return the table of random posteriors by kind, with those to look at listed below."""
     cells = list(cells)
-    # Of a run that never ended its process did not say the kind; the other runs of the same posterior may.
-    kinds = {cell["request"]["case"]: cell["kind"] for cell in cells if "kind" in cell}
-    groups = _groups(cells, lambda cell: kinds.get(cell["request"]["case"], "unknown"))
+    groups = _groups(cells, lambda cell: cell["request"]["kind"])
     rows = [
         (kind, len(runs), sum(has_trouble(run) for run in runs), *_figures(method, runs))
         for (kind, method), runs in sorted(groups.items())
@@ -127,5 +125,5 @@ def _problem(cell: dict) -> str:
 def _trouble(cell: dict) -> str:
     request = cell["request"]
     what = f"R-hat {cell['rhat']:.3f}" if started(cell) else _problem(cell)[: 4 * WORDS]
-    about = f"{cell.get('kind', 'unknown')}, {cell.get('dim', '?')} parameters"
+    about = f"{request['kind']}, {request['dim']} parameters"
     return f"- {request['case']} ({about}), {request['method']}, seed {request['seed']}: {what}"

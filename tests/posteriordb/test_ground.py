@@ -36,8 +36,11 @@ def made(case="a", method="auto", seed=0, **changes):
         "sampler_seconds": 1.5,
         "warnings": [],
     }
-    cell = {"request": {"case": case, "method": method, "seed": seed}, "status": "ok", "started": True}
-    return {**cell, "kind": case, "dim": 3, **figures, **changes}
+    return {"request": asked_for(case, method, seed), "status": "ok", "started": True, **figures, **changes}
+
+
+def asked_for(case, method, seed):
+    return {"case": case, "method": method, "seed": seed, "kind": "funnel", "dim": 3}
 
 
 def cells_of(text):
@@ -56,7 +59,7 @@ def test_table_has_medians_and_the_worst():
 
 
 def test_table_by_kind_lists_what_did_not_start_or_mix():
-    hung = {"request": {"case": "random-3", "method": "hmc", "seed": 0}, "status": "not done after 9 s"}
+    hung = {"request": asked_for("random-3", "hmc", 0), "status": "not done after 9 s"}
     cells = [
         made("random-1"),
         made("random-2", rhat=1.2),
