@@ -12,14 +12,14 @@ from benchmarks.posteriordb.transforms import Space
 
 from understudy import Target
 
-# A log-density below this counts as overflow. No sampler tells such values apart, and their gradients may overflow.
+# A log-density below this counts as overflow: no sampler tells such values apart, and gradients may overflow.
 LOWEST = -1e150
 
 
 class Density(Protocol):
-    """The log-density of constrained parameters ``(n, k)``, up to a constant: values ``(n,)`` and gradients."""
+    """The log-density of constrained parameters ``(n, k)``, up to a constant: values and gradients."""
 
-    def __call__(self, y: np.ndarray, gradient: bool) -> tuple[np.ndarray, np.ndarray | None]: ...
+    def __call__(self, y: np.ndarray, gradient: bool, /) -> tuple[np.ndarray, np.ndarray | None]: ...
 
 
 def _same(values: np.ndarray) -> np.ndarray:
@@ -88,6 +88,7 @@ class Posterior:
         with np.errstate(all="ignore"):
             y = self.space.constrain(x)
             value, by_y = self.density(y, True)
+            assert by_y is not None
             value = self._bounded(value + self.space.log_jacobian(x))
             slope = self.space.pull_back(x, y, by_y)
             lost = (value == -np.inf) | ~np.isfinite(slope).all(axis=1)
@@ -96,7 +97,8 @@ class Posterior:
 
     def constrain(self, x: np.ndarray) -> np.ndarray:
         """Return the `columns` of unconstrained rows."""
-        return self.to_draws(self.space.constrain(x))
+        with np.errstate(all="ignore"):
+            return self.to_draws(self.space.constrain(x))
 
     def unconstrain(self, draws: np.ndarray) -> np.ndarray:
         """Return the unconstrained parameters ``(n, dim)`` of rows that hold the `columns`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from benchmarks.posteriordb import regressions, time_series
+from benchmarks.posteriordb import hidden_markov, hierarchies, mixtures, regressions, time_series
 from benchmarks.posteriordb.data import read_data
 from benchmarks.posteriordb.posterior import Posterior
 
@@ -21,6 +21,11 @@ _MODELS: dict[str, Callable[[str, dict[str, Any]], Posterior]] = {
     "arK-arK": regressions.ark,
     "arma-arma11": time_series.arma11,
     "garch-garch11": time_series.garch11,
+    "gp_pois_regr-gp_pois_regr": hierarchies.gp_pois_regr,
+    "eight_schools-eight_schools_noncentered": hierarchies.eight_schools,
+    "hmm_example-hmm_example": hidden_markov.hmm_example,
+    "bball_drive_event_0-hmm_drive_0": hidden_markov.hmm_drive_0,
+    "low_dim_gauss_mix-low_dim_gauss_mix": mixtures.low_dim_gauss_mix,
 }
 NAMES = tuple(_MODELS)
 

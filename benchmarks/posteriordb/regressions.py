@@ -1,7 +1,8 @@
 r"""Linear regressions, :math:`y \sim N(X \beta, \sigma^2)`.
 
-With :math:`X = QR` the sum of squares is :math:`\|y - X \beta\|^2 = \|Q^T y - R \beta\|^2 + \|y - Q Q^T y\|^2`. That is
-exact to rounding, unlike :math:`X^T X`, however correlated the columns, and costs no more for many rows than for few.
+With :math:`X = QR` the sum of squares is
+:math:`\|y - X \beta\|^2 = \|Q^T y - R \beta\|^2 + \|y - Q Q^T y\|^2`. Unlike :math:`X^T X` that loses no
+digits, however correlated the columns, and it costs no more for many rows than for few.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ PRIORS = {"cauchy": cauchy, "normal": normal, "flat": flat}
 
 @dataclass(frozen=True)
 class Regression:
-    """Coefficients with a normal prior (flat if their scale is infinite) and a residual scale, the last parameter.
+    """Coefficients with normal priors (flat if their scale is infinite), and last a residual scale.
 
     Attributes
     ----------

@@ -14,7 +14,8 @@ from benchmarks.posteriordb.transforms import Positive, Real, Space, parts_of_on
 def recursion(drive: np.ndarray, factor: np.ndarray) -> np.ndarray:
     """Solve s_t = u_t + a s_(t-1), from s_0 = u_0, for rows u ``(n, T)``, each with its a ``(n,)``.
 
-    After j rounds s_t holds the last 2^j terms of its sum over a^k u_(t-k): log2(T) rounds instead of T steps.
+    After j rounds s_t holds the last 2^j terms of its sum over a^k u_(t-k): log2(T) rounds instead of T
+    steps.
     """
     state, power, lag = drive.copy(), factor[:, None], 1
     while lag < drive.shape[1]:
@@ -30,7 +31,7 @@ def adjoint(slope: np.ndarray, factor: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Arma:
-    """ARMA(1, 1): errors e_t = y_t - mu - phi y_(t-1) - theta e_(t-1) are normal; parameters mu, phi, theta, sigma."""
+    """ARMA(1, 1): errors e_t = y_t - mu - phi y_(t-1) - theta e_(t-1) are normal with scale sigma."""
 
     y: np.ndarray
 

@@ -1,8 +1,9 @@
 r"""Maps between unconstrained parameters x and constrained ones y, as Stan defines them.
 
 Each block of parameters has four methods on rows ``(n, size)``: `constrain`, `unconstrain`, `log_jacobian`
-(the log of :math:`|\det \partial y / \partial x|`) and `pull_back`, which turns the gradient g of a density by y into
-the gradient by x of density and Jacobian together, :math:`(\partial y / \partial x)^T g + \nabla_x \log|\det|`.
+(the log of :math:`|\det \partial y / \partial x|`) and `pull_back`, which turns the gradient g of a
+density by y into the gradient by x of density and Jacobian together,
+:math:`(\partial y / \partial x)^T g + \nabla_x \log|\det|`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ def vector(name: str, size: int) -> tuple[str, ...]:
 class Block(Protocol):
     """Some parameters that are constrained together; `names` are of y, `free_names` of x."""
 
-    names: tuple[str, ...]
-
+    @property
+    def names(self) -> tuple[str, ...]: ...
     @property
     def free_names(self) -> tuple[str, ...]: ...
     def constrain(self, x: np.ndarray) -> np.ndarray: ...
@@ -124,10 +125,11 @@ class Ordered:
 class Sticks:
     r"""Parts broken off a stick of length one, one after another.
 
-    With :math:`z_k = 1 / (1 + e^{-x_k + s_k})`, part k of m is :math:`y_k = z_k \prod_{i<k} (1 - z_i)`. What remains,
-    :math:`\prod_i (1 - z_i)`, is the last entry of a simplex. Stan shifts the breaks of a simplex by
+    With :math:`z_k = 1 / (1 + e^{-x_k + s_k})`, part k of m is :math:`y_k = z_k \prod_{i<k} (1 - z_i)`. What
+    remains, :math:`\prod_i (1 - z_i)`, is the last entry of a simplex. Stan shifts the breaks of a simplex by
     :math:`s_k = \log(m - k + 1)`, so that x = 0 are equal parts. Bounds that depend on the parameter before,
-    :math:`y_1 \in (0, 1)` and :math:`y_2 \in (0, 1 - y_1)`, are parts without shift and without remainder. Either way
+    :math:`y_1 \in (0, 1)` and :math:`y_2 \in (0, 1 - y_1)`, are parts without shift and without remainder.
+    Either way
 
     .. math:: \log|\det| = \sum_{k=1}^m \log z_k + (m - k + 1) \log(1 - z_k).
 

@@ -16,9 +16,11 @@ from benchmarks.posteriordb import data, transforms  # noqa: E402
 from benchmarks.posteriordb.posterior import Posterior  # noqa: E402
 from benchmarks.posteriordb.registry import NAMES, posterior  # noqa: E402
 
-# About 1000 identities in all, on fixed draws; if the models are right, one or more |z| of 1000 standard normal ones
-# exceeds this with probability 4e-5.
+# About 1000 identities in all, on fixed draws: of 1000 standard normal numbers one or more exceeds this in
+# size with probability 4e-5.
 LARGEST_Z = 5.5
+# The covariance of the process is singular but for 1e-10 on its diagonal, so its root has few exact digits.
+ROUND_TRIP = {"gp_pois_regr-gp_pois_regr": 1e-7}
 CHUNK = 500  # rows evaluated at once: the arrays of a hidden Markov model stay in the cache
 
 
@@ -51,7 +53,7 @@ def gradients(case: Posterior, draws: np.ndarray) -> np.ndarray:
 
 
 def z_scores(samples: np.ndarray) -> np.ndarray:
-    """Return how many standard errors the mean over the first axis is from zero; draws are nearly independent."""
+    """Return how many standard errors the mean is from zero; draws are nearly independent."""
     return samples.mean(axis=0) / samples.std(axis=0, ddof=1) * np.sqrt(len(samples))
 
 
@@ -95,7 +97,7 @@ def test_stein_identities_hold_for_the_reference_draws(model):
 
 
 def test_stein_identities_hold_in_whitened_coordinates(model):
-    """All pairs, E[w_i d_j log p] = -1 if i = j else 0: sharp also where parameters are strongly correlated."""
+    """All pairs, E[w_i d_j log p] = -1 if i = j else 0: sharp where parameters are correlated, too."""
     case, reference = model
     draws = reference.reshape(-1, case.dim)
     root = np.linalg.cholesky(np.cov(draws.T))
@@ -108,7 +110,8 @@ def test_reference_draws_survive_the_round_trip(model):
     case, reference = model
     x = reference.reshape(-1, case.dim)[::50]
     draws = data.read_draws(case.name, case.columns).reshape(-1, len(case.columns))[::50]
-    np.testing.assert_allclose(case.constrain(x), draws, rtol=1e-12, atol=1e-12)
+    tolerance = ROUND_TRIP.get(case.name, 1e-12)
+    np.testing.assert_allclose(case.constrain(x), draws, rtol=tolerance, atol=tolerance)
 
 
 def test_far_points_give_minus_infinity_or_a_number(model):
