@@ -21,13 +21,14 @@ NOT_RUN = "not run"
 class Cells:
     """Results in `folder`, one file for each request; `fresh` names methods whose old results are not used.
 
-    With `kept` nothing is run: what is not there has the status `NOT_RUN`.
+    With `kept` nothing is run: what is not there has the status `NOT_RUN`. `worker` is the module that makes a result.
     """
 
     folder: Path
     timeout: float
     fresh: frozenset[str] = frozenset()
     kept: bool = False
+    worker: str = "benchmarks.compare.worker"
     _made: set[Path] = field(default_factory=set)
 
     def get(self, request: dict) -> dict:
@@ -56,7 +57,7 @@ class Cells:
     def _make(self, request: dict) -> dict:
         with tempfile.TemporaryDirectory() as folder:
             answer = Path(folder) / "result.json"
-            command = [sys.executable, "-m", "benchmarks.compare.worker", json.dumps(request), str(answer)]
+            command = [sys.executable, "-m", self.worker, json.dumps(request), str(answer)]
             try:
                 done = subprocess.run(
                     command,

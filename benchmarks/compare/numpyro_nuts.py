@@ -28,7 +28,7 @@ def run(
     )
     start = jnp.asarray(exact.starts(seed, chains))
     keys = jax.random.split(jax.random.key(seed))
-    watch, n_gradients = Watch(CompileClock()), 0
+    watch = Watch(CompileClock())
     with watch.part("warmup"):
         mcmc.warmup(
             keys[0],
@@ -36,12 +36,12 @@ def run(
             collect_warmup=True,
             extra_fields=("num_steps",),
         )
-        n_gradients += int(mcmc.get_extra_fields()["num_steps"].sum())
+        n_warmup = int(mcmc.get_extra_fields()["num_steps"].sum())
     with watch.part("draws"):
         mcmc.run(keys[1], extra_fields=("num_steps", "diverging"))
         found = np.asarray(mcmc.get_samples(group_by_chain=True))
         fields = jax.device_get(mcmc.get_extra_fields())
-        n_gradients += int(fields["num_steps"].sum())
+        n_gradients = n_warmup + int(fields["num_steps"].sum())
     return Outcome(
         draws=found,
         n_values=0,
@@ -49,5 +49,5 @@ def run(
         seconds=watch.seconds,
         warmup_seconds=watch.parts["warmup"],
         compile_seconds=watch.compile_seconds,
-        notes={"divergences": int(fields["diverging"].sum())},
+        notes={"divergences": int(fields["diverging"].sum()), "warm-up evaluations": n_warmup},
     )

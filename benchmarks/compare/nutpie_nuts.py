@@ -47,5 +47,8 @@ def run(exact: Exact, seed: int, draws: int, *, tune: int, low_rank: bool, chain
         n_values=0,
         n_gradients=sum(n_steps),
         seconds=watch.seconds,
-        notes={"divergences": int(trace.sample_stats["diverging"].sum())},
+        notes={
+            "divergences": int(trace.sample_stats["diverging"].sum()),
+            "warm-up evaluations": n_steps[0],
+        },
     )

@@ -1,0 +1,24 @@
+"""Our targets as the peers of `benchmarks.compare` want them."""
+
+from __future__ import annotations
+
+import numpy as np
+from benchmarks.compare.exact import Exact
+
+import understudy as us
+
+from .runs import starts
+
+
+class Given(Exact):
+    """A target that peers call back, and starts within a radius."""
+
+    def __init__(self, target: us.Target, radius: float) -> None:
+        self.form = "numpy"
+        self.target, self.dim, self.radius = target, target.dim, radius
+        self.evaluator = us.Evaluator(target)
+        self._known = {}
+
+    def starts(self, seed: int, n: int) -> np.ndarray:
+        """Draw starts ``(n, dim)``, the same as for `sample`."""
+        return starts(self.target, seed, n, self.radius)
