@@ -7,10 +7,8 @@ import pytest
 
 from understudy import Evaluator, Streams, Target
 from understudy.errors import BudgetError, ImproperError
-from understudy.surrogates import Whitening
 from understudy.warmup.rehearsal.diary import Diary
 from understudy.warmup.rehearsal.find import find
-from understudy.warmup.rehearsal.reach import frame_of_values
 from understudy.warmup.start import find_start
 
 SCALES = 10.0 ** np.linspace(-5, 4, 8)
@@ -29,14 +27,6 @@ def test_values_alone_find_scales_over_nine_decades(init):
     _, found = search(lambda x: -0.5 * np.square(x / SCALES).sum(), None, 8, limit=700, init=init)
     width = np.sqrt(np.diag(found.frame.factor @ found.frame.factor.T)) / SCALES
     assert (width > 0.02).all() and (width < 20.0).all()
-
-
-def test_a_frame_that_is_right_costs_one_value_an_axis_and_stays():
-    diary = Diary(Evaluator(Target(lambda x: -0.5 * x @ x, dim=3)), False)
-    diary.evaluate(np.zeros((1, 3)))
-    frame = Whitening(np.zeros(3), np.diag([1.0, 0.5, 2.0]))
-    found = frame_of_values(diary, frame, 0.0)
-    assert len(diary) == 4 and (found.factor == frame.factor).all()
 
 
 @pytest.mark.parametrize("given", [True, False], ids=["gradients", "values"])

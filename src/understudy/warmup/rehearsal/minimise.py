@@ -35,8 +35,8 @@ FIRST_STEP, GROWTH = 1.0, 30.0
 LEAST_GAIN, LEAST_BEND = 1e-3, 0.7
 #: Share of a step that is tried next if its end has no potential, and between which shares interpolation may choose.
 OUT_OF_INFINITY, SHORTEST, LONGEST = 0.1, 0.05, 0.7
-#: Trials on one line.
-MOST_TRIALS = 12
+#: Trials on one line, and what the slope must promise for another one.
+MOST_TRIALS, LEAST_WORTH = 12, 1e-3
 #: Steps of differences relative to the position at first, and as a share of the posterior's width once that is known.
 FIRST_DIFFERENCE, DIFFERENCE = 1e-4, 0.05
 #: A difference that is smaller than this, relative to the potential, is rounding: the step is made longer so many times.
@@ -275,7 +275,7 @@ def _search(
         else:
             low, low_value, low_slope = share, value, along
             share = 0.5 * (low + high) if high < np.inf else share * _extrapolated(falls, along)
-        if high - low <= 1e-10 * high:
+        if high - low <= 1e-10 * high or -share * falls < LEAST_WORTH:
             break
     return _Line(best.position, best.potential, best.gradient, best.share, n_calls)
 

@@ -22,6 +22,8 @@ LEAST_RISE, MOST_RISE = 0.003, 10.0
 #: Shares of a slope that a step may change it by, to tell the curvature where the potential rises by more; and the
 #: share that is aimed at.
 LEAST_BEND, BEND, MOST_BEND = 1e-3, 0.03, 0.5
+#: A potential that has risen so far without a bend is taken to have none.
+MOST_STRAIGHT = 1e5
 #: Rounds for all axes, and for those along which nothing rises yet.
 ROUNDS, FLAT_ROUNDS = 4, 14
 #: A step grows by so much at most. As far out as this, relative to where the search began, nothing is looked for.
@@ -74,6 +76,10 @@ class Reach:
                 straight = told & (size > LEAST_RISE) & (bend < LEAST_BEND)
                 times = np.where(straight, np.clip(BEND / bend, 2.0, GROWTH), times)
                 good = (good | (told & (size > LEAST_RISE) & (bend < MOST_BEND))) & ~straight
+                # It rises in a straight line, as an exponential's potential does: a rise of 1 is all its width.
+                never = straight & (rise > MOST_STRAIGHT)
+                self.step[todo] = np.where(never, self.step[todo] / size, self.step[todo])
+                good, straight = good | never, straight & ~never
         self._wall[todo[~told]] = self.step[todo[~told]]
         # An edge that was met is not stepped over again.
         better = np.minimum(self.step[todo] * times, 0.5 * self._wall[todo])
