@@ -25,6 +25,7 @@ from understudy.surrogates.base import Basis, Expansion
 from understudy.surrogates.bases import SoftplusBasis, SumBasis
 from understudy.surrogates.fast_centred import Centred, guard_term, radial_terms, total
 from understudy.surrogates.fast_kernel import KernelSum, kernel_sum
+from understudy.surrogates.fast_process import Process, is_rational
 from understudy.surrogates.gp_basis import LeaningBasis
 from understudy.surrogates.radial import RadialBasis
 from understudy.surrogates.softplus import softplus
@@ -38,8 +39,13 @@ def fast_expansion(expansion: Expansion, frame: Whitening | None = None) -> tupl
     """Return potential and gradient, of coordinates in a frame if one is given; None if a part is not known here."""
     if type(expansion) is not Expansion or type(expansion.whitening) is not Whitening:
         return None
+    pieces = _pieces(expansion)
+    process = _process(pieces)
+    if process is not None:
+        enter, back = _entry_with_square(expansion.whitening, frame)
+        return process.potential(expansion.offset, enter), process.gradient(enter, back)
     parts = _Parts()
-    for basis, weights in _pieces(expansion):
+    for basis, weights in pieces:
         if not parts.take(basis, weights):
             return None
     if parts.nodes is not None and parts.trend is None and parts.kernel is None and not parts.centred:
@@ -83,6 +89,29 @@ def _pieces(expansion: Expansion) -> list[tuple[Basis, np.ndarray]]:
     return list(zip(basis.bases, np.split(weights, ends[:-1]), strict=True))
 
 
+def _process(pieces: list[tuple[Basis, np.ndarray]]) -> Process | None:
+    """Return a trend, nodes and a guard together, if that is all there is, and nodes are rational."""
+    if len(pieces) != 3:
+        return None
+    (trend, trend_weights), (nodes, weights), (guard, weight) = pieces
+    if (
+        type(trend) is not TrendBasis
+        or type(guard) is not Guard
+        or type(nodes) not in (RadialBasis, LeaningBasis)
+    ):
+        return None
+    if not is_rational(nodes):  # type: ignore[arg-type]
+        return None
+    return Process(
+        trend_weights[: trend.dim],
+        trend.matrix(trend_weights),
+        trend_weights[trend.quadratic_part.stop :],
+        nodes,  # type: ignore[arg-type]
+        weights,
+        guard_term(guard, float(weight[0])),
+    )
+
+
 def _network(
     expansion: Expansion,
     frame: Whitening | None,
@@ -117,6 +146,25 @@ def entry(whitening: Whitening, frame: Whitening | None) -> tuple[Function, np.n
         return z
 
     return into, np.ascontiguousarray(matrix.T)
+
+
+def _entry_with_square(whitening: Whitening, frame: Whitening | None) -> tuple[Function, np.ndarray]:
+    """Return the way to rows of whitened coordinates, 1 and their square, and what takes gradients back."""
+    dim = whitening.mean.size
+    origin, matrix, shift = whitening.mean, np.zeros((dim, dim + 2)), np.zeros(dim + 2)
+    matrix[:, :dim], shift[dim] = whitening.inverse.T, 1.0
+    if frame is not None:
+        shift[:dim] = (frame.mean - origin) @ matrix[:, :dim]
+        matrix = np.ascontiguousarray(frame.factor.T @ matrix)
+
+    def enter(position: np.ndarray) -> np.ndarray:
+        point = (position if frame is not None else position - origin).dot(matrix)
+        point += shift
+        z = point[:, :dim]
+        point[:, -1] = np.vecdot(z, z)
+        return point
+
+    return enter, np.ascontiguousarray(matrix[:, :dim].T)
 
 
 def _potential(offset: float, into: Function, parts: _Parts) -> Function:

@@ -35,7 +35,9 @@ N_HIDDEN = 300
 PLAIN = "quadratic"
 #: Rows of a process, of which each value is one and each gradient dim. If it cannot hold so many evaluations for each
 #: parameter it is not tried.
-MOST_ROWS, ENOUGH = 4800, 5
+MOST_ROWS, ENOUGH = 3200, 5
+#: Rows that its hyperparameters are learnt from: to learn them takes dozens of factors of so many rows.
+LEARNT_FROM = 700
 #: Another candidate plays only if it is so much better, and none but a quadratic with this sd(D), which costs the
 #: least and has no tails to go wrong.
 CLEARLY, GOOD_ENOUGH = 0.95, 0.02
@@ -73,7 +75,7 @@ class Candidates:
     playing: str = ""
     n_known: int = 0
     _process: GaussianProcess = field(
-        default_factory=lambda: GaussianProcess("rational_quadratic", trend="radial", max_rows=1000)
+        default_factory=lambda: GaussianProcess("rational_quadratic", trend="radial", max_rows=LEARNT_FROM)
     )
     _n_learnt: int = 0
     _ridges: dict[int, tuple[float, int]] = field(default_factory=dict)

@@ -4,8 +4,8 @@ Chains of the surrogate, which cost nothing, tell for each trajectory length, it
 far a move still resembles its start: the correlation :math:`\rho` of parameters and of their squares. With acceptance a
 the chain of draws then has lag-one correlation :math:`r = 1 - a + a \rho` and about :math:`(1 - r)/(1 + r)` effective
 draws for each value. Chosen is the largest harmonic mean of that of parameters and that of squares, so that neither is
-bought with the other; twice as many inner steps must gain two in a hundred, since they are not free where the
-model is cheap.
+bought with the other; twice as many gradients of the surrogate must gain three in a hundred, since they are not free
+where the model is cheap. That goes by their number and not by a clock, so that a run does the same everywhere.
 
 Where the surrogate is nearly Gaussian, an odd number of trajectories a little longer than a quarter of a turn, all of
 about the same length, ends on the other side: on a Gaussian of one frequency with :math:`\rho = c` for parameters and
@@ -24,7 +24,7 @@ from scipy.special import binom
 
 from understudy.kernels import Leaps, SurrogateTransition
 from understudy.surrogates import Whitening
-from understudy.warmup.rehearsal.law import acceptance
+from understudy.warmup.rehearsal.law import USELESS, acceptance
 from understudy.warmup.rehearsal.parts import find_parts
 from understudy.warmup.rehearsal.walk import (
     Energy,
@@ -39,18 +39,22 @@ from understudy.warmup.rehearsal.walk import (
 #: Lengths of trajectories that are tried, with their jitter.
 SHAPES = ((1.6, 0.4), (2.0, 0.4), (2.5, 0.4), (1.8, 0.1), (2.1, 0.1), (2.25, 0.1))
 INNER_STEPS = (1, 2, 3, 4, 5, 6, 8, 11, 15)
-N_CHAINS, N_SETTLE = 128, 12
-#: Power of the number of inner steps that they must be worth; more of it where less is sure.
-WORTH, WORTH_UNSURE = 0.03, 0.1
+N_CHAINS, N_SETTLE, MORE = 128, 12, 3
+#: Gradients of the surrogate that a draw may take, unless few inner steps take more: each is some tens of microseconds.
+MOST_GRADIENTS = 160
+#: Power of the number of gradients that they must be worth; more of it where less is sure.
+WORTH, WORTH_UNSURE = 0.04, 0.07
 #: How many times as much leaps between parts must be worth: what is seen of it is unsure too.
 CLEARLY = 1.05
 #: Of inner steps: those that are not accepted undo what the others gain.
 ACCEPTANCE = 0.95
 LEAST_ACCEPTANCE = 0.01
 #: Inner steps that are many: leaps between parts of a mode may do with fewer. These are tried, for so many draws.
-MANY, FEWER_STEPS, N_DRAWS = 5, (2, 6), 12
+MANY, FEWER_STEPS, N_DRAWS = 5, (3, 6), 10
 #: Lags of draws that are looked at, an odd number, and the least autocorrelation time that is believed.
 MOST_LAGS, LEAST_TIME = 5, 0.3
+#: What is left of a sum of two lags in the next two, at most.
+MOST_LEFT = 0.95
 FURTHEST = 4.0
 
 
@@ -67,6 +71,10 @@ def freeze(
     Between modes it takes one leap, whatever the number of inner steps, which is then chosen for what is within modes.
     Where that is many, leaps between parts of a mode are tried.
     """
+    if not sd < USELESS:  # hardly anything will be drawn with it
+        frame = settle(surrogate, frame, position, rng, leaps)
+        step_size = find_step(surrogate, frame, position, rng, wanted=ACCEPTANCE, leaps=leaps)
+        return transition(surrogate, frame, step_size, SHAPES[0][0], FEWER_STEPS[0], leaps)
     accept = max(acceptance(sd), LEAST_ACCEPTANCE)
     chosen, settled, seen = _shaped(surrogate, frame, position, accept, rng, leaps)
     if chosen.inner_steps < MANY:
@@ -77,10 +85,10 @@ def freeze(
     within, _, _ = _shaped(surrogate, frame, position, accept, rng, parts, WORTH_UNSURE)
     others = [replace(chosen, inner_steps=k, leaps=parts) for k in FEWER_STEPS]
     start = seen[rng.integers(len(seen), size=N_CHAINS)]
-    best, most = 0.0, chosen.inner_steps
+    best = 0.0
     for kernel in (chosen, within, *others):
         moves = _chain(trace(kernel, start, rng, N_DRAWS), settled, None)
-        found = _worth_of_draws(moves, accept) * (most / kernel.inner_steps) ** WORTH
+        found = _worth_of_draws(moves, accept) * _n_gradients(kernel) ** -WORTH
         if found > best:
             best, chosen = found * (CLEARLY if kernel.leaps is leaps else 1.0), kernel
     return chosen
@@ -103,14 +111,19 @@ def _shaped(
     best, chosen, seen = 0.0, transition(surrogate, frame, step_size, SHAPES[0][0], 3, leaps), []
     for length, jitter in SHAPES:
         kernel = replace(transition(surrogate, frame, step_size, length, 1, leaps), jitter=jitter)
-        draws = trace(kernel, start, rng, INNER_STEPS[-1] + 3)
+        price, numbers = _n_gradients(kernel), np.array(INNER_STEPS)
+        numbers = numbers[numbers <= max(MOST_GRADIENTS / price, FEWER_STEPS[0])]
+        draws = trace(kernel, start, rng, int(numbers[-1]) + MORE)
         seen += [draws[len(draws) // 2], draws[-1]]
-        chain = _chain(draws, frame, leaps)
-        for k in INNER_STEPS:
-            found = _worth(chain, k, accept)
-            if found > best * (k / chosen.inner_steps) ** worth:
-                best, chosen = found, replace(kernel, inner_steps=k)
+        found = _worths(_chain(draws, frame, leaps), accept)[numbers - 1] * (price * numbers) ** -worth
+        if found.max() > best:
+            best, chosen = found.max(), replace(kernel, inner_steps=int(numbers[found.argmax()]))
     return chosen, frame, np.concatenate(seen)
+
+
+def _n_gradients(kernel: SurrogateTransition) -> float:
+    """Return about how many gradients of the surrogate a move costs."""
+    return kernel.inner_steps * float(np.ceil(kernel.trajectory_length / np.asarray(kernel.step_size)))
 
 
 def _chain(draws: np.ndarray, frame: Whitening, modes: Leaps | None) -> np.ndarray:
@@ -123,14 +136,22 @@ def _chain(draws: np.ndarray, frame: Whitening, modes: Leaps | None) -> np.ndarr
     return np.clip((chain - middle) / np.where(high > low, (high - low) / 1.35, 1.0), -FURTHEST, FURTHEST)
 
 
-def _worth(chain: np.ndarray, k: int, accept: float) -> float:
-    """Return effective draws for each value with `k` inner steps, of parameters and squares together."""
-    before, after = (part.reshape(-1, chain.shape[2]) for part in (chain[:-k], chain[k:]))
-    values = []
+def _worths(chain: np.ndarray, accept: float) -> np.ndarray:
+    """Return effective draws for each value with 1, 2, ... inner steps, of parameters and squares together.
+
+    Inner steps are reversible, so that autocorrelations at even lags are positive and fall, and one at an odd lag is no
+    larger than the one before. Without that, the best of many that are estimated would mostly be a lucky one.
+    """
+    values, lags = [], np.arange(1, len(chain) - MORE + 1)
     for power in (1, 2):
-        lag = 1.0 - accept + accept * _resemblance(before**power, after**power, k)
+        each = np.stack([_correlations(chain**power, int(k)) for k in lags])
+        each[1::2] = np.minimum.accumulate(np.maximum(each[1::2], 0.0))
+        bound = each[1::2][: len(each[2::2])]
+        each[2::2] = np.clip(each[2::2], -bound, bound)
+        noise = lags / ((len(chain) - lags) * chain.shape[1])
+        lag = 1.0 - accept + accept * _slow(each, noise)
         values.append((1.0 - lag) / (1.0 + lag))
-    return 2.0 / (1.0 / values[0] + 1.0 / values[1])
+    return np.asarray(2.0 / (1.0 / values[0] + 1.0 / values[1]))
 
 
 def _worth_of_draws(chain: np.ndarray, accept: float) -> float:
@@ -139,16 +160,18 @@ def _worth_of_draws(chain: np.ndarray, accept: float) -> float:
     A chain that leaps may resemble what it was two moves ago more than what it was one ago, so that one lag does not
     tell. With acceptance a, draws have made j of k moves with a binomial probability, and their correlation at lag k is
     the mean of those of moves at lag j. These are added up in pairs, whose sums a reversible chain has positive and
-    falling (Geyer 1992).
+    falling (Geyer 1992), and go on falling as they did last.
     """
     values = []
     for power in (1, 2):
         lags = [1.0]
         for j in range(1, MOST_LAGS + 1):
-            before, after = (part.reshape(-1, chain.shape[2]) ** power for part in (chain[:-j], chain[j:]))
-            lags.append(_resemblance(before, after, j))
+            noise = j / ((len(chain) - j) * chain.shape[1])
+            lags.append(float(_slow(_correlations(chain**power, j), noise)))
         pairs = (_binomial(MOST_LAGS, accept) @ lags).reshape(-1, 2).sum(axis=1)
-        time = 2.0 * np.minimum.accumulate(np.maximum(pairs, 0.0)).sum() - 1.0
+        pairs = np.minimum.accumulate(np.maximum(pairs, 0.0))
+        fall = min(pairs[-1] / max(pairs[-2], 1e-300), MOST_LEFT)
+        time = 2.0 * (pairs.sum() + pairs[-1] * fall / (1.0 - fall)) - 1.0
         values.append(1.0 / max(time, LEAST_TIME))
     return 2.0 / (1.0 / values[0] + 1.0 / values[1])
 
@@ -159,11 +182,16 @@ def _binomial(most: int, share: float) -> np.ndarray:
     return np.asarray(binom(k, j) * share**j * (1.0 - share) ** np.maximum(k - j, 0))
 
 
-def _resemblance(before: np.ndarray, after: np.ndarray, k: int) -> float:
-    """Return the correlation of a parameter that forgets slowly: the mean over parameters and their spread."""
+def _correlations(chain: np.ndarray, lag: int) -> np.ndarray:
+    """Return how far each parameter of chains ``(steps, chains, dim)`` resembles what it was, ``(dim,)``."""
+    before, after = (part.reshape(-1, chain.shape[2]) for part in (chain[:-lag], chain[lag:]))
     before, after = before - before.mean(axis=0), after - after.mean(axis=0)
     size = np.sqrt((before**2).sum(axis=0) * (after**2).sum(axis=0))
     with np.errstate(all="ignore"):
-        each = np.where(size > 0, (before * after).sum(axis=0) / size, 1.0)
-    noise = k / len(before)
-    return float(min(each.mean() + 1.5 * np.sqrt(max(each.var() - noise, 0.0)), 0.999))
+        return np.where(size > 0, (before * after).sum(axis=0) / size, 1.0)
+
+
+def _slow(each: np.ndarray, noise: np.ndarray | float) -> np.ndarray:
+    """Return the correlation of a parameter that forgets slowly: the mean over parameters and their spread."""
+    spread = np.sqrt(np.maximum(each.var(axis=-1) - noise, 0.0))
+    return np.asarray(np.minimum(each.mean(axis=-1) + 1.5 * spread, 0.999))

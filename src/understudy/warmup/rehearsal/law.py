@@ -17,6 +17,8 @@ effective draws. Learning from n evaluations and then drawing N times gives :mat
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 from scipy.special import erfc, ndtr
 
@@ -50,11 +52,17 @@ def efficiency(sd: float) -> float:
         return 1.0
     if not sd < 5.0:
         return 0.0
-    nodes, weights = np.polynomial.hermite_e.hermegauss(40)
+    nodes, weights = _nodes()
     discrepancy = sd * nodes - sd**2
     accept = ndtr(discrepancy / sd) + np.exp(discrepancy + 0.5 * sd**2) * ndtr(-discrepancy / sd - sd)
     stay = np.average((1.0 - accept) / accept, weights=weights)
     return float(1.0 / (1.0 + 2.0 * stay))
+
+
+@cache
+def _nodes() -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights of a mean over a standard normal; to find them takes longer than to use them."""
+    return np.polynomial.hermite_e.hermegauss(40)
 
 
 def learning_pays(sd: float, n: int, n_draws: int, rate: float = USUAL_RATE) -> bool:

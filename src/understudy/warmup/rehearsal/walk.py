@@ -20,6 +20,8 @@ INNER_ACCEPTANCE = 0.85
 #: Largest step of a swing, and the relative half-width of the spread of their lengths. A step of a half turn would
 #: resonate with whatever the stand-in differs from a normal by.
 LONGEST_STEP, JITTER = 1.3, 0.25
+#: Trajectories that take so many steps take no more: what would need them is too rough to be worth it.
+MOST_STEPS = 24
 #: A step that is accepted so rarely, at so large a share of places, is halved, so many times at most; and inner steps
 #: of the walks that look for such places.
 RARELY, FEW_PLACES, MOST_HALVINGS, N_FINER = 0.3, 0.015, 3, 10
@@ -129,9 +131,9 @@ def find_step(
 ) -> float:
     """Return a step size at which inner steps are mostly accepted, and at hardly any place that has mass never."""
     longest = step_size = min(length, LONGEST_STEP)
-    for _ in range(12):
+    while True:
         _, accepted = walk(transition(surrogate, frame, step_size, length, 2, leaps), position, rng)
-        if accepted >= wanted:
+        if accepted >= wanted or step_size < length / MOST_STEPS:
             break
         step_size *= 0.75
     if not everywhere or (step_size == longest and accepted > HARDLY_BENT):
@@ -158,7 +160,7 @@ def _for_narrow_places(
         finer = transition(surrogate, frame, 0.5 * step_size, length, N_FINER, leaps)
         position, _ = walk(finer, position, rng)
         rates = _acceptances(transition(surrogate, frame, step_size, length, 2, leaps), position, rng)
-        if np.quantile(rates, FEW_PLACES) > RARELY:
+        if np.quantile(rates, FEW_PLACES) > RARELY or step_size < length / MOST_STEPS:
             break
         step_size *= 0.5
     return step_size
@@ -200,11 +202,14 @@ def settle(
 
 
 def within_mode(position: np.ndarray, leaps: Leaps | None) -> np.ndarray:
-    """Return positions relative to one place of the mode they belong to; as they are, where nothing leaps.
+    """Return positions relative to the first place of the mode they belong to; as they are, where nothing leaps.
 
     Where each place is a mode of its own, that is the middle of the mode.
     """
-    return position if leaps is None else position - leaps.centres[leaps.modes(position)]
+    if leaps is None:
+        return position
+    first = np.unique(np.asarray(leaps.belongs), return_index=True)[1]
+    return position - leaps.centres[first[leaps.modes(position)]]
 
 
 def _no_evaluator() -> Evaluator:
