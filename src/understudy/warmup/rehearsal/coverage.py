@@ -21,14 +21,19 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from understudy.kernels import SurrogateTransition
 from understudy.surrogates import Fitted, Whitening
 from understudy.warmup.rehearsal.crest import across_hessian, descend_across
 from understudy.warmup.rehearsal.diary import middle
 from understudy.warmup.rehearsal.explore import Explorer
 from understudy.warmup.rehearsal.find import typical_height
+from understudy.warmup.rehearsal.walk import trace
 
-#: Sides of parameters that are looked at: those with the longest tails on the surrogate; and how many of them twice.
-N_SIDES, N_AGAIN = 8, 6
+#: Sides of parameters that are looked at: those with the longest tails on the surrogate; and how many of them further
+#: out, and once more as far out but lower.
+N_SIDES, N_AGAIN, N_LAST = 8, 6, 3
+#: Chains on a frozen surrogate, and steps of them: to settle, and then.
+N_CHAINS, N_SETTLE, N_STEPS = 64, 8, 32
 #: How many times as far as the outermost draw, at least and at most: at first, and then.
 TIMES = (1.2, 1.4), (1.7, 2.5)
 #: Where the profile is met on its way out, as a share of the way; and how far beyond its end the surrogate is followed.
@@ -45,7 +50,7 @@ LEAST_CURVATURE = 0.01
 
 def n_tail_probes() -> int:
     """Return how many exact values one look along all tails costs at most."""
-    return N_SIDES + N_AGAIN
+    return N_SIDES + N_AGAIN + N_LAST
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,6 +59,8 @@ class Profile:
 
     Attributes
     ----------
+    parameter : ndarray of int, shape (sides,)
+        Whose tail it is.
     direction : ndarray of shape (sides, dim)
         Unit vectors outwards, normal to the planes in which a parameter has one value.
     end : ndarray of shape (sides, dim)
@@ -70,6 +77,7 @@ class Profile:
         How much V is foretold to rise beyond the end, at `FURTHER` times `reach`; infinite where nothing is.
     """
 
+    parameter: np.ndarray
     direction: np.ndarray
     end: np.ndarray
     slope: np.ndarray
@@ -104,7 +112,9 @@ class Profile:
             potential = _continued(surrogate, own, end, direction, reach[:, None] * FURTHER, slope)
             rise = potential - potential[:, :1] + spread[:, None] * np.log1p(FURTHER)
         rise = np.where(np.isfinite(rise), rise, np.inf)
-        found = cls(direction, end, slope, reach, sd, potential[:, 0] + usual, spread, rise)
+        found = cls(
+            sides % own.mean.size, direction, end, slope, reach, sd, potential[:, 0] + usual, spread, rise
+        )
         known = (reach > 0) & (sd > 0) & np.isfinite(potential[:, 0]) & np.isfinite(end + slope).all(axis=1)
         return found.rows(np.flatnonzero(known))
 
@@ -146,8 +156,16 @@ class Profile:
             return np.asarray((self.reach / self.sd) ** 2 * more / np.trapezoid(density, x))
 
 
+@dataclass(frozen=True)
+class HiddenTail:
+    """The number of a parameter, and the share of its variance that a surrogate hides in a tail of it."""
+
+    parameter: int
+    share: float
+
+
 def look_along_tails(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Evaluate far out along the profiles of parameters; return where the surrogate hides a tail, and potentials there.
+    """Look for tails that the surrogate hides; return places a little beyond it, for walkers, and potentials there.
 
     Parameters
     ----------
@@ -155,31 +173,69 @@ def look_along_tails(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray,
     draws : ndarray of shape (n, dim)
         Of the surrogate.
     """
+    place, potential, hidden, _ = _probe(explorer, draws)
+    limit = explorer.diary.lowest + typical_height(draws.shape[1])  # nothing above is learnt from
+    heavy = (hidden > HIDDEN) & (potential < limit)
+    return place[heavy], potential[heavy]
+
+
+def hidden_in_tails(explorer: Explorer, kernel: SurrogateTransition) -> HiddenTail | None:
+    """Return the tail that draws of a frozen kernel would see least of; None if they would see enough of all.
+
+    Its chains on the surrogate cost no exact value, so that there can be about as many as there will be draws.
+    """
+    position = explorer.walkers.position[explorer.walkers.cold]
+    start = position[np.arange(N_CHAINS) % len(position)]
+    found = trace(replace(kernel, inner_steps=1), start, explorer.rng, N_SETTLE + N_STEPS)
+    draws = found[N_SETTLE:].reshape(-1, start.shape[1])
+    draws = draws[np.isfinite(draws).all(axis=1)]
+    _, _, hidden, parameter = _probe(explorer, draws)
+    if not hidden.max(initial=0.0) > HIDDEN:
+        return None
+    worst = int(hidden.argmax())
+    return HiddenTail(int(parameter[worst]), float(hidden[worst]))
+
+
+def _probe(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return places a little beyond the draws, one for each side, potentials there, what is hidden, and of whom.
+
+    Those further out are not learnt from: a surrogate that is given a place far from all others is wrong between them.
+    """
     candidates, diary, dim = explorer.candidates, explorer.diary, explorer.frame.mean.size
-    nowhere = np.empty((0, dim)), np.empty(0)
+    nowhere = np.empty((0, dim)), np.empty(0), np.empty(0), np.empty(0, dtype=int)
     if len(draws) <= 2 * dim:
         return nowhere
-    own = Whitening.from_positions(draws)
+    own, surrogate = Whitening.from_positions(draws), candidates.surrogate
     usual = middle(diary.discrepancies(candidates.playing))
-    profile = Profile.follow(candidates.surrogate, own, own.to_white(draws), usual)
+    profile = Profile.follow(surrogate, own, own.to_white(draws), usual)
     if not len(profile.reach):
         return nowhere
-    times, enough = explorer.rng.uniform(*np.transpose(TIMES)), HIDDEN * len(draws)
-    limit = diary.lowest + typical_height(dim)  # nothing above is learnt from
-    places, potentials = [], []
-    for i in range(2):
-        white = profile.beyond(times[i])
-        place = own.from_white(white)
-        found = diary.try_out(place, "frontier", candidates.foretell(place))
-        heavy = (profile.hidden(found.potential, times[i]) > enough) & (found.potential < limit)
-        places.append(place[heavy])
-        potentials.append(found.potential[heavy])
-        if i == 0:
-            lower, gain = _lower(candidates.surrogate, own, profile, white, found.gradient)
-            profile = profile.through(lower, times[0])
-            rate = (found.potential - gain - profile.potential) / ((times[0] - 1.0) * profile.reach)
-            profile = profile.rows(np.argsort(rate * profile.sd, kind="stable")[:N_AGAIN])
-    return np.concatenate(places), np.concatenate(potentials)
+    times = explorer.rng.uniform(*np.transpose(TIMES))
+    limit = diary.lowest + typical_height(dim)
+    near = profile.beyond(times[0])
+    place = own.from_white(near)
+    first = diary.try_out(place, "frontier", candidates.foretell(place))
+    hidden = profile.hidden(first.potential, times[0])
+    lower, gain = _lower(surrogate, own, profile, near, first.gradient)
+    rate = (first.potential - gain - profile.potential) * profile.sd / profile.reach
+    chosen = np.argsort(rate, kind="stable")[:N_AGAIN]
+    further = profile.through(lower, times[0]).rows(chosen)
+    far = further.beyond(times[1])
+    for _ in range(2):
+        with diary.evaluator.unheard():
+            second = diary.evaluate(own.from_white(far))
+        found = np.where(second.potential < limit, further.hidden(second.potential, times[1]), 0.0)
+        hidden[chosen] = np.maximum(hidden[chosen], found)
+        lower, gain = _lower(surrogate, own, further, far, second.gradient)
+        promise = np.where(
+            np.isfinite(lower).all(axis=1), further.hidden(second.potential - gain, times[1]), 0.0
+        )
+        best = np.argsort(-promise, kind="stable")[:N_LAST]
+        best = best[promise[best] > HIDDEN * len(draws)]
+        if not len(best):
+            break
+        chosen, further, far = chosen[best], further.rows(best), lower[best]
+    return place, first.potential, hidden / len(draws), profile.parameter
 
 
 def _continued(
