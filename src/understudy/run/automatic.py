@@ -100,7 +100,7 @@ def prepare(
     if not np.isfinite(outcome.sd) and is_limited and not evaluator.target.has_gradient:
         raise _too_few(plan, diary, streams.n_chains, is_limited)
     outcome, outside = pilot(diary, outcome, streams.shared, left)
-    trust = _told(judge(outcome), outside)
+    trust = _told(judge(outcome, evaluator.target.names), outside)
     if not evaluator.target.has_gradient:
         require_use(outcome, trust, _remedies(evaluator.target))
     kernel = _kernel(outcome, trust, limited=is_limited)

@@ -44,13 +44,13 @@ def along_ridge(
         Each of shape ``(n, dim)``; not finite where the surrogate is not.
     """
     with np.errstate(all="ignore"):
-        bottom = _descend_across(surrogate, frame, white, softest(surrogate, frame, white))
+        bottom = descend_across(surrogate, frame, white, softest(surrogate, frame, white))
         direction = softest(surrogate, frame, bottom)
         back = BACK * length
         # How far the valley is from the straight line, one and two steps back: a s + b s^2.
-        once = _descend_across(surrogate, frame, bottom - back * direction, direction)
+        once = descend_across(surrogate, frame, bottom - back * direction, direction)
         once = once - bottom + back * direction
-        twice = _descend_across(surrogate, frame, bottom - 2.0 * back * direction, direction)
+        twice = descend_across(surrogate, frame, bottom - 2.0 * back * direction, direction)
         twice = twice - bottom + 2.0 * back * direction
         a, b = (twice - 4.0 * once) / (2.0 * back), (twice - 2.0 * once) / (2.0 * back**2)
         bend = DAMPED * (length * a + length**2 * b)
@@ -76,14 +76,22 @@ def _hessian(surrogate: Fitted, frame: Whitening, white: np.ndarray) -> np.ndarr
     return np.where(np.isfinite(hessian).all(axis=(1, 2))[:, None, None], hessian, 0.0)
 
 
-def _descend_across(
+def across_hessian(
+    surrogate: Fitted, frame: Whitening, white: np.ndarray, direction: np.ndarray
+) -> np.ndarray:
+    """Return Hessians of the surrogate in the planes across a direction, ``(n, dim, dim)``; 0 along it."""
+    across = np.eye(white.shape[1]) - direction[:, :, None] * direction[:, None, :]
+    return np.asarray(across @ _hessian(surrogate, frame, white) @ across)
+
+
+def descend_across(
     surrogate: Fitted, frame: Whitening, white: np.ndarray, direction: np.ndarray
 ) -> np.ndarray:
     """Return the lowest positions in the planes across a direction, by a few Newton steps of moderate length."""
     across = np.eye(white.shape[1]) - direction[:, :, None] * direction[:, None, :]
     for _ in range(N_NEWTON):
         gradient = frame.gradient_to_white(surrogate.potential_and_gradient(frame.from_white(white))[1])
-        values, vectors = np.linalg.eigh(across @ _hessian(surrogate, frame, white) @ across)
+        values, vectors = np.linalg.eigh(across_hessian(surrogate, frame, white, direction))
         slope = ((across @ gradient[:, :, None]).transpose(0, 2, 1) @ vectors)[:, 0]
         step = (vectors @ (slope / np.maximum(np.abs(values), LEAST_CURVATURE))[:, :, None])[:, :, 0]
         size = np.linalg.norm(step, axis=1, keepdims=True)

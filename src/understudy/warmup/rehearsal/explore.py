@@ -97,7 +97,9 @@ class Explorer:
     def learn(self) -> None:
         """Choose the frame anew, and train all candidates on all that is known."""
         if self.candidates.sd < FAIR:
-            self.frame = settle(self.candidates.surrogate, self.frame, self.walkers.position, self.rng)
+            # From cold walkers: a warm one may have been sent where this surrogate is known to be wrong.
+            cold = self.walkers.position[self.walkers.cold]
+            self.frame = settle(self.candidates.surrogate, self.frame, cold, self.rng)
         else:
             near = self.diary.training().select(0.5 * self.frame.mean.size + 10.0)
             if len(near) > 2 * near.dim:

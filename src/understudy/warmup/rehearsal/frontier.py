@@ -7,9 +7,7 @@ learning ends a few exact values are spent beyond them, and held against what wa
 - where the surrogate's ridge would go on, from its outermost ends (`crest`), and from a few draws straight along the
   direction in which it bends least,
 - a step outwards of the outermost draws, from the middle,
-- twice as far out along one coordinate of the frame, where it is tails that go on. If a scale by s there were proposed
-  to a chain it would be accepted with probability :math:`\min(1, s\, e^{U - U'})`: where that is not small, the
-  tail holds about as much mass as all that is beyond the draw on the surrogate, whatever its potential.
+- far out along the profiles of parameters, where it is tails that go on (`coverage`).
 
 Where the potential is below what was foretold and there is mass, a warm walker is sent, and learning goes on.
 """
@@ -19,6 +17,7 @@ from __future__ import annotations
 import numpy as np
 
 from understudy.surrogates import Whitening
+from understudy.warmup.rehearsal.coverage import look_along_tails, n_tail_probes
 from understudy.warmup.rehearsal.crest import along_ridge, softest
 from understudy.warmup.rehearsal.diary import middle
 from understudy.warmup.rehearsal.explore import Explorer
@@ -28,11 +27,9 @@ from understudy.warmup.rehearsal.walk import transition, walk
 
 #: Draws of the surrogate, and how many of them are continued: the outermost of those far out, and others.
 N_DRAWS, N_STEPS, N_FEW_STEPS = 192, 16, 5
-N_FAR, N_OUTERMOST, N_OTHERS, N_OUTWARDS, N_TAILS = 32, 6, 2, 3, 3
-#: How far, in units of the frame: along the softest direction, and outwards; and how many times as far for tails.
-ALONG, OUTWARDS, TIMES = (0.7, 2.2), (0.4, 1.2), 2.0
-#: A tail that a chain would go out to with a larger probability matters, if the surrogate is too high by more than 1.
-LIKELY = 0.2
+N_FAR, N_OUTERMOST, N_OTHERS, N_OUTWARDS = 32, 6, 2, 3
+#: How far, in units of the frame: along the softest direction, and outwards.
+ALONG, OUTWARDS = (0.7, 2.2), (0.4, 1.2)
 #: Draws that may lie in a pocket, and how often the way back from there is halved.
 N_POCKETS, N_HALVES = 2, 2
 #: A surprise is grave if the potential is so far below what was foretold; a pit is below all that is known, so deep.
@@ -47,7 +44,7 @@ APART = 0.7
 
 def n_probes() -> int:
     """Return how many exact values one look beyond the frontier costs at most."""
-    return N_OUTERMOST + N_OTHERS + N_OUTWARDS + N_TAILS + N_POCKETS * (1 + N_HALVES)
+    return N_OUTERMOST + N_OTHERS + N_OUTWARDS + N_POCKETS * (1 + N_HALVES) + n_tail_probes()
 
 
 def look_beyond(explorer: Explorer) -> bool:
@@ -58,7 +55,7 @@ def look_beyond(explorer: Explorer) -> bool:
     """
     diary, candidates = explorer.diary, explorer.candidates
     draws = surrogate_draws(explorer)
-    places, least_rise = beyond(explorer, draws)
+    places = beyond(explorer, draws)
     if not len(places):
         return True
     foretold = candidates.foretell(places)
@@ -70,13 +67,16 @@ def look_beyond(explorer: Explorer) -> bool:
         surprising & (potential < said - GRAVE) & (potential < diary.lowest + usual_height(places.shape[1]))
     )
     with np.errstate(invalid="ignore"):
-        heavy = (potential < least_rise + usual) & (potential < said - 1.0)
         pits = (said < diary.lowest - GRAVE) & ~(potential < said + PIT)
-    _send(explorer, places[surprising | heavy], potential[surprising | heavy])
+    tails, heights = look_along_tails(explorer, draws)
+    _send(
+        explorer,
+        np.concatenate([places[surprising], tails]),
+        np.concatenate([potential[surprising], heights]),
+    )
     lost = _close_pockets(explorer, draws)
     many = max(surprising.mean(), lost * MANY / MANY_LOST) > MANY
-    grave |= heavy & (potential < said - GRAVE)
-    return bool(grave.any() or many or heavy.sum() > 1 or pits.any())
+    return bool(grave.any() or many or len(tails) or pits.any())
 
 
 def usual_height(dim: int) -> float:
@@ -101,14 +101,11 @@ def surrogate_draws(explorer: Explorer, *, cold: bool = False) -> np.ndarray:
     return draws[np.isfinite(draws).all(axis=1)]
 
 
-def beyond(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return positions beyond draws of the surrogate, ``(k, dim)``, and potentials ``(k,)`` below which they are tails.
-
-    Those are foretold ones, and minus infinity for positions that are not so far out.
-    """
+def beyond(explorer: Explorer, draws: np.ndarray) -> np.ndarray:
+    """Return positions beyond draws of the surrogate, ``(k, dim)``."""
     frame, rng, surrogate = explorer.frame, explorer.rng, explorer.candidates.surrogate
     if not len(draws):
-        return draws, np.empty(0)
+        return draws
     # In their own units: the frame may be that of a ridge's middle, and its ends would all look far out.
     own = Whitening.from_positions(draws) if len(draws) > 2 * draws.shape[1] else frame
     white = own.to_white(draws)
@@ -117,12 +114,8 @@ def beyond(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarra
     straight = others + _lengths(rng, ALONG, len(others)) * softest(surrogate, own, others)
     radius = np.linalg.norm(white[outermost], axis=1, keepdims=True)
     outwards = white[outermost] * (1.0 + _lengths(rng, OUTWARDS, len(outermost)) / np.maximum(radius, 1e-300))
-    tails, limits = _tails(explorer, own, white)
-    near = np.concatenate([_ridge_ends(explorer, own, white), straight, outwards])
-    found = own.from_white(np.concatenate([near, tails]))
-    limits = np.concatenate([np.full(len(near), -np.inf), limits])
-    finite = np.isfinite(found).all(axis=1)
-    return found[finite], limits[finite]
+    found = own.from_white(np.concatenate([_ridge_ends(explorer, own, white), straight, outwards]))
+    return np.asarray(found[np.isfinite(found).all(axis=1)])
 
 
 def _ridge_ends(explorer: Explorer, own: Whitening, white: np.ndarray) -> np.ndarray:
@@ -133,18 +126,6 @@ def _ridge_ends(explorer: Explorer, own: Whitening, white: np.ndarray) -> np.nda
     distance = np.linalg.norm(bottom, axis=1)
     order = np.argsort(-np.where(np.isfinite(distance) & np.isfinite(ahead).all(axis=1), distance, -1.0))
     return np.asarray(ahead[first_apart(bottom, order, N_OUTERMOST, APART)])
-
-
-def _tails(explorer: Explorer, own: Whitening, white: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return draws of which one coordinate is scaled up, and the potentials below which chains would go there."""
-    axis = np.abs(white).argmax(axis=1)
-    order = np.argsort(-np.abs(white).max(axis=1))
-    chosen = order[:N_TAILS]
-    far = white[chosen].copy()
-    far[np.arange(len(chosen)), axis[chosen]] *= TIMES
-    with np.errstate(all="ignore"):
-        here = explorer.candidates.surrogate.potential(own.from_white(white[chosen]))
-    return far, here + np.log(TIMES / LIKELY)
 
 
 def _lengths(rng: np.random.Generator, limits: tuple[float, float], n: int) -> np.ndarray:

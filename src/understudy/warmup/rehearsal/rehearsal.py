@@ -7,6 +7,7 @@ leaves behind is a frozen kernel, where the chains are, and an account of how we
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,6 +21,7 @@ from understudy.warmup.gradient_check import check_density, check_start
 from understudy.warmup.rehearsal.audit import audit, exact_kernel
 from understudy.warmup.rehearsal.basins import Homes, spread_out, with_more_starts
 from understudy.warmup.rehearsal.candidates import Candidates
+from understudy.warmup.rehearsal.coverage import HiddenTail, hidden_in_tails
 from understudy.warmup.rehearsal.design import find_by_outputs
 from understudy.warmup.rehearsal.diary import Diary, middle
 from understudy.warmup.rehearsal.elsewhere import look_elsewhere, look_far
@@ -74,6 +76,8 @@ class Outcome:
         Evaluations and sd(D), round by round.
     walled : bool
         Whether the last look beyond the frontier found mass that the surrogate had walled off.
+    tail : HiddenTail or None
+        The tail of a parameter that draws of the kernel would see least of, if there is one they see too little of.
     """
 
     kernel: SurrogateTransition
@@ -86,6 +90,7 @@ class Outcome:
     training: TrainingSet
     history: np.ndarray
     walled: bool = False
+    tail: HiddenTail | None = None
 
 
 def rehearse(
@@ -172,6 +177,9 @@ def learn_from(
     outcome = replace(_outcome(explorer, streams, history), walled=walled)
     if diary.gradient and not plan.is_limited:
         outcome = _piloted(explorer, streams, history, outcome, plan.n_draws, tell)
+    if plan.reserve and outcome.sd < USELESS:
+        with suppress(BudgetError):
+            outcome = replace(outcome, tail=hidden_in_tails(explorer, outcome.kernel))
     evaluator.observer = None
     return outcome
 
@@ -262,7 +270,10 @@ def _is_surprised(explorer: Explorer, plan: Plan, tell: Tell) -> bool:
         return False
     tell("audit", candidates.sd, explorer.accepted[-1])
     surprised = audit(explorer) > plan.few_surprises
-    explorer.learn()
+    if surprised:
+        explorer.learn()
+    else:  # what has been looked beyond of is what draws
+        candidates.n_known = len(diary)
     return surprised
 
 

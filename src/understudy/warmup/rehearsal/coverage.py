@@ -1,0 +1,280 @@
+r"""Coverage: far beyond the outermost draws of each parameter, along its profile, to see whether a tail goes on.
+
+A surrogate may wall off one long tail of one parameter. The other parameters have to follow it there: a straight step
+outwards leaves the ridge, and says nothing. So for each parameter and side the *profile* of the surrogate (its lowest
+potential for a fixed value r of this parameter) is followed to the outermost draw, at a distance R from the median, and
+continued a little. With an exact gradient there, one Newton step across leads down to the exact profile; without one it
+is the surrogate that tells what is lowest. Through there it goes on to about twice as far, on the sides where the
+potential rises most slowly.
+
+**What is missing.** The marginal density is about :math:`e^{-V}` with :math:`V = U + \tfrac12 \log\det H` along the
+profile, H the Hessian across, whose determinant is continued as a power of the distance. Beyond the outermost of n
+draws there is a share 1/n of the surrogate, which gives the scale :math:`m = 1 / (n \int e^{-\tilde V(x)} dx)` of its
+density at a distance x beyond, where :math:`\tilde V` has risen from 0. If at a probe, x = h, the exact V is lower by
+:math:`\Delta`, it is taken to be the higher of :math:`\tilde V(x) - \Delta x / h` and :math:`V(h) x / h`, and no higher
+than :math:`\tilde V`. What this adds to the variance of the parameter is what the surrogate hides.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from understudy.kernels import SurrogateTransition
+from understudy.surrogates import Fitted, Whitening
+from understudy.warmup.rehearsal.crest import across_hessian, descend_across
+from understudy.warmup.rehearsal.diary import middle
+from understudy.warmup.rehearsal.explore import Explorer
+from understudy.warmup.rehearsal.find import typical_height
+from understudy.warmup.rehearsal.walk import trace
+
+#: Sides of parameters that are looked at: those with the longest tails on the surrogate; and how many of them further
+#: out, and once more as far out but lower.
+N_SIDES, N_AGAIN, N_LAST = 8, 6, 3
+#: Chains on a frozen surrogate, and steps of them: to settle, and then.
+N_CHAINS, N_SETTLE, N_STEPS = 64, 8, 32
+#: How many times as far as the outermost draw, at least and at most: at first, and then.
+TIMES = (1.2, 1.4), (1.7, 2.5)
+#: Where the profile is met on its way out, as a share of the way; and how far beyond its end the surrogate is followed.
+INSIDE = 0.5
+FURTHER = np.array([0.0, 0.03, 0.07, 0.12, 0.2, 0.3, 0.45, 0.65, 0.9, 1.2, 1.6, 2.1, 2.8, 4.0])
+#: A share of the variance hidden in a tail that calls for more.
+HIDDEN = 0.03
+#: A surrogate that is too high by no more than this hides nothing; the least rise of V that is told from none; and
+#: how far below its end a surrogate may be beyond, which is not a tail but a pocket.
+CLOSE, LEAST_RISE, DEEPEST = 1.0, 0.2, -1.0
+#: Curvatures across are told from rounding down to this, in units of the draws.
+LEAST_CURVATURE = 0.01
+
+
+def n_tail_probes() -> int:
+    """Return how many exact values one look along all tails costs at most."""
+    return N_SIDES + N_AGAIN + N_LAST
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """The surrogate's profile on several sides, in white coordinates; one row for each side.
+
+    Attributes
+    ----------
+    parameter : ndarray of int, shape (sides,)
+        Whose tail it is.
+    direction : ndarray of shape (sides, dim)
+        Unit vectors outwards, normal to the planes in which a parameter has one value.
+    end : ndarray of shape (sides, dim)
+        Where the profile is at the outermost draw.
+    slope : ndarray of shape (sides, dim)
+        How it goes on, across the direction, for each unit along it.
+    reach, sd : ndarray of shape (sides,)
+        The distance of its end from the median of the draws, and their standard deviation.
+    potential : ndarray of shape (sides,)
+        What is foretold at the end.
+    spread : ndarray of shape (sides,)
+        What half the log-determinant of the Hessian across grows by, for each unit of the logarithm of the distance.
+    rise : ndarray of shape (sides, len(FURTHER))
+        How much V is foretold to rise beyond the end, at `FURTHER` times `reach`; infinite where nothing is.
+    """
+
+    parameter: np.ndarray
+    direction: np.ndarray
+    end: np.ndarray
+    slope: np.ndarray
+    reach: np.ndarray
+    sd: np.ndarray
+    potential: np.ndarray
+    spread: np.ndarray
+    rise: np.ndarray
+
+    @classmethod
+    def follow(cls, surrogate: Fitted, own: Whitening, white: np.ndarray, usual: float) -> Profile:
+        """Follow a surrogate along the sides on which its draws `white` have the longest tails.
+
+        Sides where it has no finite numbers are left out. The `usual` discrepancy is added to what it says.
+        """
+        direction = own.factor / np.linalg.norm(own.factor, axis=1, keepdims=True)
+        direction = np.concatenate([direction, -direction])
+        along = white @ direction.T
+        low, median, high = np.quantile(along, [0.25, 0.5, 0.75], axis=0)
+        reach = along.max(axis=0) - median
+        sides = np.argsort(-reach / np.maximum(high - low, 1e-300), kind="stable")[:N_SIDES]
+        direction, reach, sd = direction[sides], reach[sides], along.std(axis=0)[sides]
+        back = (1.0 - INSIDE) * reach[:, None]
+        with np.errstate(all="ignore"):
+            end = descend_across(surrogate, own, white[along.argmax(axis=0)[sides]], direction)
+            inside = descend_across(surrogate, own, end - back * direction, direction)
+            slope = (end - inside) / back - direction
+            spread = _half_log_det(surrogate, own, end, direction)
+            spread = (spread - _half_log_det(surrogate, own, inside, direction)) / -np.log(INSIDE)
+            # A tail that gets wider or narrower in proportion to its distance is the most that is believed.
+            spread = np.clip(spread, 1.0 - own.mean.size, own.mean.size - 1.0)
+            potential = _continued(surrogate, own, end, direction, reach[:, None] * FURTHER, slope)
+            rise = potential - potential[:, :1] + spread[:, None] * np.log1p(FURTHER)
+        rise = np.where(np.isfinite(rise), rise, np.inf)
+        found = cls(
+            sides % own.mean.size, direction, end, slope, reach, sd, potential[:, 0] + usual, spread, rise
+        )
+        known = (reach > 0) & (sd > 0) & np.isfinite(potential[:, 0]) & np.isfinite(end + slope).all(axis=1)
+        return found.rows(np.flatnonzero(known))
+
+    def rows(self, chosen: np.ndarray) -> Profile:
+        """Return some of the sides."""
+        return Profile(*(getattr(self, each.name)[chosen] for each in fields(self)))
+
+    def beyond(self, times: float) -> np.ndarray:
+        """Return where the profile would be, so many times as far out as its end."""
+        return np.asarray(self.end + (times - 1.0) * self.reach[:, None] * (self.direction + self.slope))
+
+    def through(self, white: np.ndarray, times: float) -> Profile:
+        """Return the profile that goes on through positions so many times as far out as its end, where finite."""
+        slope = (white - self.end) / ((times - 1.0) * self.reach)[:, None] - self.direction
+        return replace(self, slope=np.where(np.isfinite(slope), slope, self.slope))
+
+    def hidden(self, potential: np.ndarray, times: float) -> np.ndarray:
+        """Return what the surrogate hides of the variance, in units of that of its draws over their number.
+
+        Parameters
+        ----------
+        potential : ndarray of shape (sides,)
+            Exact ones, so many `times` as far out as the end.
+        times : float
+        """
+        x, h = FURTHER, times - 1.0
+        k = int(np.searchsorted(x, h))
+        with np.errstate(all="ignore"):
+            share = (h - x[k - 1]) / (x[k] - x[k - 1])
+            said = self.rise[:, k - 1] + share * (self.rise[:, k] - self.rise[:, k - 1])
+            found = potential - self.potential + self.spread * np.log(times)
+            lower = np.where(said - found > CLOSE, said - found, 0.0)[:, None]
+            found = np.maximum(found, LEAST_RISE)[:, None]
+            own = np.maximum(self.rise, DEEPEST)
+            exact = np.maximum(np.where(x < h, own - lower * x / h, -np.inf), found * (x / h))
+            exact = np.where(lower > 0.0, np.minimum(exact, own), own)
+            density = np.exp(-own)
+            more = np.trapezoid((np.exp(-np.maximum(exact, DEEPEST)) - density) * (1.0 + x) ** 2, x)
+            return np.asarray((self.reach / self.sd) ** 2 * more / np.trapezoid(density, x))
+
+
+@dataclass(frozen=True)
+class HiddenTail:
+    """The number of a parameter, and the share of its variance that a surrogate hides in a tail of it."""
+
+    parameter: int
+    share: float
+
+
+def look_along_tails(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Look for tails that the surrogate hides; return places a little beyond it, for walkers, and potentials there.
+
+    Parameters
+    ----------
+    explorer : Explorer
+    draws : ndarray of shape (n, dim)
+        Of the surrogate.
+    """
+    place, potential, hidden, _ = _probe(explorer, draws)
+    limit = explorer.diary.lowest + typical_height(draws.shape[1])  # nothing above is learnt from
+    heavy = (hidden > HIDDEN) & (potential < limit)
+    return place[heavy], potential[heavy]
+
+
+def hidden_in_tails(explorer: Explorer, kernel: SurrogateTransition) -> HiddenTail | None:
+    """Return the tail that draws of a frozen kernel would see least of; None if they would see enough of all.
+
+    Its chains on the surrogate cost no exact value, so that there can be about as many as there will be draws.
+    """
+    position = explorer.walkers.position[explorer.walkers.cold]
+    start = position[np.arange(N_CHAINS) % len(position)]
+    found = trace(replace(kernel, inner_steps=1), start, explorer.rng, N_SETTLE + N_STEPS)
+    draws = found[N_SETTLE:].reshape(-1, start.shape[1])
+    draws = draws[np.isfinite(draws).all(axis=1)]
+    _, _, hidden, parameter = _probe(explorer, draws)
+    if not hidden.max(initial=0.0) > HIDDEN:
+        return None
+    worst = int(hidden.argmax())
+    return HiddenTail(int(parameter[worst]), float(hidden[worst]))
+
+
+def _probe(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return places a little beyond the draws, one for each side, potentials there, what is hidden, and of whom.
+
+    Those further out are not learnt from: a surrogate that is given a place far from all others is wrong between them.
+    """
+    candidates, diary, dim = explorer.candidates, explorer.diary, explorer.frame.mean.size
+    nowhere = np.empty((0, dim)), np.empty(0), np.empty(0), np.empty(0, dtype=int)
+    if len(draws) <= 2 * dim:
+        return nowhere
+    own, surrogate = Whitening.from_positions(draws), candidates.surrogate
+    usual = middle(diary.discrepancies(candidates.playing))
+    profile = Profile.follow(surrogate, own, own.to_white(draws), usual)
+    if not len(profile.reach):
+        return nowhere
+    times = explorer.rng.uniform(*np.transpose(TIMES))
+    limit = diary.lowest + typical_height(dim)
+    near = profile.beyond(times[0])
+    place = own.from_white(near)
+    first = diary.try_out(place, "frontier", candidates.foretell(place))
+    hidden = profile.hidden(first.potential, times[0])
+    lower, gain = _lower(surrogate, own, profile, near, first.gradient)
+    rate = (first.potential - gain - profile.potential) * profile.sd / profile.reach
+    chosen = np.argsort(rate, kind="stable")[:N_AGAIN]
+    further = profile.through(lower, times[0]).rows(chosen)
+    far = further.beyond(times[1])
+    for _ in range(2):
+        with diary.evaluator.unheard():
+            second = diary.evaluate(own.from_white(far))
+        found = np.where(second.potential < limit, further.hidden(second.potential, times[1]), 0.0)
+        hidden[chosen] = np.maximum(hidden[chosen], found)
+        lower, gain = _lower(surrogate, own, further, far, second.gradient)
+        promise = np.where(
+            np.isfinite(lower).all(axis=1), further.hidden(second.potential - gain, times[1]), 0.0
+        )
+        best = np.argsort(-promise, kind="stable")[:N_LAST]
+        best = best[promise[best] > HIDDEN * len(draws)]
+        if not len(best):
+            break
+        chosen, further, far = chosen[best], further.rows(best), lower[best]
+    return place, first.potential, hidden / len(draws), profile.parameter
+
+
+def _continued(
+    surrogate: Fitted,
+    own: Whitening,
+    end: np.ndarray,
+    direction: np.ndarray,
+    way: np.ndarray,
+    slope: np.ndarray,
+) -> np.ndarray:
+    """Return the lowest potentials of the surrogate so far beyond the ends of profiles, ``(sides, k)``."""
+    place = (end[:, None] + way[:, :, None] * (direction + slope)[:, None]).reshape(-1, end.shape[1])
+    lower = descend_across(surrogate, own, place, np.repeat(direction, way.shape[1], axis=0))
+    before, after = (surrogate.potential(own.from_white(each)) for each in (place, lower))
+    return np.asarray(np.fmin(before, after).reshape(way.shape))
+
+
+def _half_log_det(surrogate: Fitted, own: Whitening, white: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """Return half the log-determinant of the Hessian across directions."""
+    values = np.linalg.eigvalsh(across_hessian(surrogate, own, white, direction))
+    # The direction itself has the eigenvalue 0, and counts as much at each of its places.
+    return np.asarray(0.5 * np.log(np.maximum(values, LEAST_CURVATURE)).sum(axis=1))
+
+
+def _lower(
+    surrogate: Fitted, own: Whitening, profile: Profile, white: np.ndarray, gradient: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return places as far out that may be lower, and by how much: by exact gradients, or as the surrogate has it."""
+    with np.errstate(all="ignore"):
+        if gradient is None:
+            place = descend_across(surrogate, own, white, profile.direction)
+            before, after = (surrogate.potential(own.from_white(each)) for each in (white, place))
+            return place, np.nan_to_num(np.maximum(before - after, 0.0))
+        slope = own.gradient_to_white(gradient)
+        slope = slope - (slope * profile.direction).sum(axis=1, keepdims=True) * profile.direction
+        values, vectors = np.linalg.eigh(across_hessian(surrogate, own, profile.end, profile.direction))
+        bend = np.maximum(np.abs(values), LEAST_CURVATURE)
+        parts = np.matmul(slope[:, None], vectors)[:, 0]
+        step = parts / bend
+        step = step / np.maximum(1.0, np.linalg.norm(step, axis=1) / profile.reach)[:, None]
+        gain = np.nan_to_num((step * (parts - 0.5 * bend * step)).sum(axis=1))
+        return white - np.matmul(vectors, step[:, :, None])[:, :, 0], gain
