@@ -64,11 +64,26 @@ def test_a_step_costs_one_call_and_the_ends_none(rng):
         asked.append(q.copy())
         return skewed_force(q)[1]
 
-    q, p = rng.normal(size=(2, 4, 3))
-    end, _, _ = swing(slope, q, p, np.full(4, 0.3), np.array([5, 5, 2, 0]))
-    assert [len(each) for each in asked] == [3, 3, 2, 2, 2]
+    n_steps = np.repeat([5, 5, 2, 0], 20)
+    q, p = rng.normal(size=(2, 80, 3))
+    end, _, _ = swing(slope, q, p, np.full(80, 0.3), n_steps)
+    assert [len(each) for each in asked] == [60, 60, 40, 40, 40]
     visited = np.concatenate(asked)
     assert not any((visited == each).all(axis=1).any() for each in (*q, *end))
+
+
+def test_few_rows_that_have_ended_go_on_unheard(rng):
+    asked = []
+
+    def slope(q):
+        asked.append(len(q))
+        return np.where(len(asked) > 2, np.nan, skewed_force(q)[1])
+
+    q, p = rng.normal(size=(2, 4, 3))
+    end, momentum, complete = swing(slope, q, p, np.full(4, 0.3), np.array([4, 2, 2, 0]))
+    assert asked == [4, 4, 4, 4] and complete.tolist() == [False, True, True, True]
+    alone = swing(lambda q: skewed_force(q)[1], q[1:3], p[1:3], np.full(2, 0.3), np.array([2, 2]))
+    np.testing.assert_allclose((end[1:3], momentum[1:3]), alone[:2], rtol=1e-13)
 
 
 def test_what_it_is_given_is_not_written_to(rng):

@@ -80,6 +80,10 @@ def swing(
         whole = half * half
         point *= half
         for step in range(1, last + 1):
+            if step - 1 in ends and len(rows) > FEW_ROWS:
+                on = n_steps[rows] >= step
+                rows, point, epsilon = rows[on], point[on], epsilon[on]
+                half, whole = half[on], whole[on]
             q = point.real.copy()
             if not math.isfinite(np.add.reduce(q, axis=None)):
                 # Where the numbers end there is nothing to evaluate: such rows go on, but from nowhere.
@@ -91,10 +95,6 @@ def swing(
             if step in ends:
                 here = np.flatnonzero(n_steps[rows] == step)
                 end[rows[here]] = point[here] * half[here]
-                if step < last and len(rows) > FEW_ROWS:
-                    on = n_steps[rows] > step
-                    rows, point, epsilon = rows[on], point[on], epsilon[on]
-                    half, whole = half[on], whole[on]
             point *= whole
         q, p = end.real.copy(), end.imag.copy()
         if math.isfinite(np.add.reduce(q, axis=None) + np.add.reduce(p, axis=None)):

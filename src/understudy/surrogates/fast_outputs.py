@@ -26,7 +26,7 @@ from understudy.surrogates.emulator import Emulator
 from understudy.surrogates.fast_expansion import entry
 from understudy.surrogates.output_space import Potential, QuadraticPotential
 from understudy.surrogates.outputs import FittedOutputs
-from understudy.surrogates.softplus import sigmoid, softplus
+from understudy.surrogates.softplus import softplus_and_slope
 from understudy.surrogates.whitening import Whitening
 
 Function = Callable[[np.ndarray], np.ndarray]
@@ -62,7 +62,7 @@ def fast_outputs(
         components = values(z)
         components += constant
         if additive is not None:
-            components += additive[0](z)
+            components += additive[0](z)[0]
         return height(components)[0] + prior_height(z)[0]
 
     def gradient(position: np.ndarray) -> np.ndarray:
@@ -70,12 +70,13 @@ def fast_outputs(
         components, slopes = polynomials(z)
         components += shifted
         if additive is not None:
-            components += additive[0](z)
+            more, steep = additive[0](z)
+            components += more
         pull = cotangent(components)
         found = np.matmul(pull[:, None, :], slopes)[:, 0, :]
         found += prior_slope(z - middle)
         if additive is not None:
-            found += additive[1](z, pull)
+            found += additive[1](steep, pull)
         return found.dot(back)
 
     return potential, gradient
@@ -171,22 +172,24 @@ def _slope(potential: Potential) -> tuple[np.ndarray | float, Function]:
     return potential.origin, affine
 
 
-def _additive(emulator: Emulator) -> tuple[Function, Callable[[np.ndarray, np.ndarray], np.ndarray]]:
-    """Return the values of softplus nodes ``(n, p)``, and their transposed Jacobian times vectors ``(n, p)``."""
+def _additive(emulator: Emulator) -> tuple[Map, Callable[[np.ndarray, np.ndarray], np.ndarray]]:
+    """Return softplus nodes as two functions.
+
+    Of points they are values ``(n, p)`` and slopes of nodes ``(n, s)``; of these slopes, which are overwritten, and
+    vectors ``(n, p)`` the transposed Jacobian times the vectors.
+    """
     assert emulator.nodes is not None and emulator.node_weights is not None
     rows, biases, weights = emulator.nodes.input_weights, emulator.nodes.input_biases, emulator.node_weights
     columns, back = np.ascontiguousarray(rows.T), np.ascontiguousarray(weights.T)
 
-    def value(z: np.ndarray) -> np.ndarray:
+    def value(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         t = z.dot(columns)
         t += biases
-        return softplus(t).dot(weights)
+        heights = softplus_and_slope(t)
+        return heights.dot(weights), t
 
-    def pull(z: np.ndarray, vector: np.ndarray) -> np.ndarray:
-        t = z.dot(columns)
-        t += biases
-        t = sigmoid(t)
-        t *= vector.dot(back)
-        return t.dot(rows)
+    def pull(slopes: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        slopes *= vector.dot(back)
+        return slopes.dot(rows)
 
     return value, pull

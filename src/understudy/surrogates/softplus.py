@@ -38,6 +38,23 @@ def sigmoid(t: np.ndarray) -> np.ndarray:
     return t / (1.0 + t)
 
 
+def softplus_and_slope(t: np.ndarray) -> np.ndarray:
+    """Return ``log(1 + exp(t))``; overwrites `t` with ``exp(t) / (1 + exp(t))``.
+
+    Examples
+    --------
+    >>> t = np.array([-1e4, 0.0, 1e4])
+    >>> softplus_and_slope(t).round(4), t
+    (array([0.000e+00, 6.931e-01, 1.000e+04]), array([0. , 0.5, 1. ]))
+    """
+    rest = _rest(t)
+    np.exp(t, out=t)
+    value = t + 1.0
+    t /= value
+    np.log(value, out=value)
+    return value if rest is None else np.add(value, rest, out=value)
+
+
 def softplus_sums(t: np.ndarray, weights: np.ndarray) -> np.ndarray:
     """Return ``softplus(t) @ weights``; overwrites `t` ``(n, s)`` with ``sigmoid(t) * weights``.
 
