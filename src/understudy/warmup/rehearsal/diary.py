@@ -49,6 +49,7 @@ class Diary:
     heard: list[Evaluation] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
     begun: int = field(default=0, init=False)  # exact evaluations before it was begun
+    n_aside: int = field(default=0, init=False)  # paid for, but not learnt from
 
     def __post_init__(self) -> None:
         self.evaluator.observer = self.heard.append
@@ -67,7 +68,19 @@ class Diary:
         return self.known + self.heard
 
     def __len__(self) -> int:
-        return sum(len(each.potential) for each in self.heard)
+        return self.n_aside + sum(len(each.potential) for each in self.heard)
+
+    def set_aside(self, first: int, height: float) -> None:
+        """Learn nothing from what was heard from the `first` time on, but for potentials below a `height`.
+
+        Where descents come by from far away there are no draws, and a surrogate that learns it knows less of where there
+        are.
+        """
+        for i, each in enumerate(self.heard[first:], first):
+            low = each.potential < height
+            self.n_aside += int((~low).sum())
+            parts = (each.position, each.potential, each.gradient, each.outputs)
+            self.heard[i] = Evaluation(*(None if part is None else part[low] for part in parts))  # type: ignore[arg-type]
 
     @property
     def lowest(self) -> float:

@@ -47,9 +47,9 @@ N_FREE, MOST_ITERATIONS, APART = 48, 60, 0.1
 #: Known places that are looked at to see whether a descent has come to one of them.
 N_NEAREST = 8
 #: Of log-densities: descents; the distances that they begin at, in widths of the known mode; and steps of each.
-N_FAR, NEAREST, FURTHEST, MOST_CALLS = 12, 6.0, 100.0, 30
+N_FAR, NEAREST, FURTHEST, MOST_CALLS = 12, 6.0, 60.0, 30
 #: What they may cost, as a share of the draws, and even if that is less.
-FAR_SHARE, FAR_LEAST = 0.025, 48
+FAR_SHARE, FAR_LEAST = 0.015, 40
 
 
 def look_elsewhere(explorer: Explorer, homes: Homes, n_draws: int, *, again: bool = False) -> bool:
@@ -96,7 +96,7 @@ def look_elsewhere(explorer: Explorer, homes: Homes, n_draws: int, *, again: boo
 def look_far(explorer: Explorer, homes: Homes, n_draws: int) -> bool:
     """Descend from far round the known mode, along exact gradients; otherwise as `look_elsewhere`."""
     diary, rng, frame = explorer.diary, explorer.rng, explorer.frame
-    known, dim = Known(explorer), frame.mean.size
+    known, dim, first = Known(explorer), frame.mean.size, len(diary.heard)
     most = len(diary) + max(int(FAR_SHARE * n_draws), FAR_LEAST)
     white = rng.standard_normal((N_FAR, dim))
     white *= np.geomspace(NEAREST, FURTHEST, N_FAR)[:, None] / np.sqrt(np.mean(white**2, axis=1, keepdims=True))
@@ -115,6 +115,7 @@ def look_far(explorer: Explorer, homes: Homes, n_draws: int) -> bool:
             position, potential = found.position, found.potential
         ends.append(Descent(position, potential, 1.0))
     new = [each for each in ends if known.are_low(each.potential) and not known.has(each)]
+    diary.set_aside(first, diary.lowest + 0.5 * dim + 4.0)
     return homes.send(explorer, sorted(new, key=lambda each: each.potential))
 
 
