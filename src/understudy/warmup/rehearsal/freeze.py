@@ -43,7 +43,7 @@ N_CHAINS, N_SETTLE, MORE = 128, 12, 3
 #: Gradients of the surrogate that a draw may take, unless few inner steps take more: each is some tens of microseconds.
 MOST_GRADIENTS = 160
 #: Power of the number of gradients that they must be worth; more of it where less is sure.
-WORTH, WORTH_UNSURE = 0.025, 0.07
+WORTH, WORTH_UNSURE = 0.04, 0.07
 #: How many times as much leaps between parts must be worth: what is seen of it is unsure too.
 CLEARLY = 1.05
 #: Of inner steps: those that are not accepted undo what the others gain.
