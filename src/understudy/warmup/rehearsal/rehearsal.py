@@ -227,10 +227,7 @@ def _is_surprised(explorer: Explorer, plan: Plan, tell: Tell) -> bool:
         return False
     tell("audit", candidates.sd, explorer.accepted[-1])
     surprised = audit(explorer) > plan.few_surprises
-    if surprised:
-        explorer.learn()
-    else:  # what has been looked beyond of is what draws
-        candidates.n_known = len(diary)
+    explorer.learn()
     return surprised
 
 
