@@ -17,6 +17,7 @@ than :math:`\tilde V`. What this adds to the variance of the parameter is what t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -169,10 +170,29 @@ class Profile:
 
 @dataclass(frozen=True)
 class HiddenTail:
-    """The number of a parameter, and the share of its variance that a surrogate hides in a tail of it."""
+    """A tail that a surrogate cuts.
+
+    Attributes
+    ----------
+    parameter : int
+    share : float
+        What it would add to the variance of the parameter, as a share of that of the draws.
+    """
 
     parameter: int
     share: float
+
+    def told(self, names: Sequence[str] | str) -> str:
+        """Return it in words, given the names of the parameters.
+
+        Examples
+        --------
+        >>> HiddenTail(1, 0.163).told("x")
+        'a tail of x[1] that would add about 16% to its variance'
+        """
+        name = f"{names}[{self.parameter}]" if isinstance(names, str) else names[self.parameter]
+        adds = f"add about {self.share:.0%} to" if self.share < 1.0 else "more than double"
+        return f"a tail of {name} that would {adds} its variance"
 
 
 def look_along_tails(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -184,14 +204,13 @@ def look_along_tails(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray,
     draws : ndarray of shape (n, dim)
         Of the surrogate.
     """
-    place, potential, hidden, _ = _probe(explorer, draws)
-    limit = explorer.diary.lowest + typical_height(draws.shape[1])  # nothing above is learnt from
-    heavy = (hidden > HIDDEN) & (potential < limit)
-    return place[heavy], potential[heavy]
+    return _worth_a_walker(explorer, *_probe(explorer, draws)[:3])
 
 
-def hidden_in_tails(explorer: Explorer, kernel: SurrogateTransition) -> HiddenTail | None:
-    """Return the tail that draws of a frozen kernel would see least of; None if they would see enough of all.
+def hidden_in_tails(
+    explorer: Explorer, kernel: SurrogateTransition
+) -> tuple[HiddenTail | None, np.ndarray, np.ndarray]:
+    """Return the tail that draws of a frozen kernel would see least of, None if enough of all, and as the above.
 
     Its chains on the surrogate cost no exact value, so that there can be about as many as there will be draws.
     """
@@ -199,12 +218,20 @@ def hidden_in_tails(explorer: Explorer, kernel: SurrogateTransition) -> HiddenTa
     start = position[np.arange(N_CHAINS) % len(position)]
     found = trace(replace(kernel, inner_steps=1), start, explorer.rng, N_SETTLE + N_STEPS)
     draws = found[N_SETTLE:].reshape(-1, start.shape[1])
-    draws = draws[np.isfinite(draws).all(axis=1)]
-    _, _, hidden, parameter = _probe(explorer, draws)
-    if not hidden.max(initial=0.0) > HIDDEN:
-        return None
-    worst = int(hidden.argmax())
-    return HiddenTail(int(parameter[worst]), float(hidden[worst]))
+    place, potential, hidden, parameter = _probe(explorer, draws[np.isfinite(draws).all(axis=1)])
+    tail = None
+    if hidden.max(initial=0.0) > HIDDEN:
+        worst = int(hidden.argmax())
+        tail = HiddenTail(int(parameter[worst]), float(hidden[worst]))
+    return tail, *_worth_a_walker(explorer, place, potential, hidden)
+
+
+def _worth_a_walker(
+    explorer: Explorer, place: np.ndarray, potential: np.ndarray, hidden: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places, and potentials, beyond which much is hidden, of those low enough to be learnt from."""
+    heavy = (hidden > HIDDEN) & (potential < explorer.diary.lowest + typical_height(place.shape[1]))
+    return place[heavy], potential[heavy]
 
 
 def _probe(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
