@@ -39,6 +39,8 @@ N_CHAINS, N_SETTLE, N_STEPS = 64, 8, 32
 FEWEST, ONE_OF = 3, 200
 #: How many times as far as that draw, at least and at most: at first, and then.
 TIMES = (1.3, 1.5), (1.8, 2.6)
+#: Sides on which V rises so fast, as a share of how it would for a normal, are followed no further.
+SLOW = 0.6
 #: Where the profile is met on its way out, as a share of the way; and how far beyond its end the surrogate is followed.
 INSIDE = 0.5
 FURTHER = np.array([0.0, 0.03, 0.07, 0.12, 0.2, 0.3, 0.45, 0.65, 0.9, 1.2, 1.6, 2.1, 2.8, 4.0])
@@ -254,8 +256,13 @@ def _probe(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarra
     first = diary.evaluate(place)
     hidden = profile.hidden(first.potential, times[0])
     lower, gain = _lower(surrogate, own, profile, near, first.gradient)
-    rate = (first.potential - gain - profile.potential) * profile.sd / profile.reach
-    chosen = np.argsort(rate, kind="stable")[:N_AGAIN]
+    with np.errstate(invalid="ignore"):
+        rise = first.potential - gain - profile.potential + profile.spread * np.log(times[0])
+    slowness = rise / (0.5 * (times[0] ** 2 - 1.0) * (profile.reach / profile.sd) ** 2)  # 1 for a normal
+    chosen = np.argsort(slowness, kind="stable")[:N_AGAIN]
+    chosen = chosen[slowness[chosen] < SLOW]
+    if not len(chosen):
+        return place, first.potential, hidden * share, profile.parameter
     further = profile.through(lower, times[0]).rows(chosen)
     far = further.beyond(times[1])
     for _ in range(2):

@@ -20,7 +20,7 @@ from understudy.warmup.gradient_check import check_density, check_start
 from understudy.warmup.rehearsal.audit import audit, exact_kernel
 from understudy.warmup.rehearsal.basins import Homes, spread_out, with_more_starts
 from understudy.warmup.rehearsal.candidates import Candidates
-from understudy.warmup.rehearsal.coverage import HiddenTail, hidden_in_tails
+from understudy.warmup.rehearsal.coverage import HiddenTail, hidden_in_tails, n_tail_probes
 from understudy.warmup.rehearsal.design import determine_quadratic, find_by_outputs
 from understudy.warmup.rehearsal.diary import Diary, middle
 from understudy.warmup.rehearsal.elsewhere import look_elsewhere
@@ -50,6 +50,8 @@ NEWS = 1.05
 #: How often tails are learnt that draws would not see; and sd(D) that is good enough after that, or so many times as
 #: large as before.
 MOST_COVERED, GOOD_ENOUGH, WORSE = 3, 0.1, 1.5
+#: A look along tails that costs more than this share of the draws is not taken.
+COVER_SHARE = 0.02
 #: What is told while it goes on: phase, sd(D), acceptance.
 Tell = Callable[[str, float, float], None]
 
@@ -157,7 +159,7 @@ def rehearse(
     outcome = replace(_outcome(explorer, streams, history), walled=walled)
     if diary.gradient and not limited:
         outcome = _piloted(explorer, streams, history, outcome, plan.n_draws, tell)
-    if plan.reserve and outcome.sd < USELESS:
+    if plan.reserve and outcome.sd < USELESS and n_tail_probes() <= COVER_SHARE * plan.n_draws:
         room = 0 if limited else evaluator.counts.n_exact + plan.reserve
         evaluator.limit = max(plan.most + plan.more, room)
         tell("look along tails", outcome.sd, explorer.accepted[-1])
