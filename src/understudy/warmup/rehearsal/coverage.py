@@ -49,6 +49,8 @@ HIDDEN = 0.03
 #: A surrogate that is too high by no more than this hides nothing; the least rise of V that is told from none; and
 #: how far below its end a surrogate may be beyond, which is not a tail but a pocket.
 CLOSE, LEAST_RISE, DEEPEST = 1.0, 0.2, -1.0
+#: How much lower a place must promise to be to be tried too.
+LEAST_GAIN = 0.1
 #: Curvatures across are told from rounding down to this, in units of the draws.
 LEAST_CURVATURE = 0.01
 
@@ -274,7 +276,7 @@ def _probe(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarra
             np.isfinite(lower).all(axis=1), further.hidden(second.potential - gain, times[1]), 0.0
         )
         best = np.argsort(-promise, kind="stable")[:N_LAST]
-        best = best[promise[best] * share > HIDDEN]
+        best = best[(promise[best] * share > HIDDEN) & (gain[best] > LEAST_GAIN)]
         if not len(best):
             break
         chosen, further, far = chosen[best], further.rows(best), lower[best]
