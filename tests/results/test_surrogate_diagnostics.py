@@ -85,6 +85,17 @@ def test_heavy_tails_that_stand_for_little_raise_no_alarm(make_surrogate_run):
     assert warnings_for(run) == []
 
 
+@pytest.mark.parametrize(("gradient", "other"), [(True, "method=HMC()"), (False, "another random_seed=")])
+def test_a_tail_that_warmup_could_not_learn_is_told(make_surrogate_run, make_report, gradient, other):
+    """Draws cannot show it: they are not there."""
+    tail = "a tail of x[1] that would add about 16% to its variance"
+    run = make_surrogate_run(report=make_report(tail=tail, has_gradient=gradient))
+    (said,) = warnings_for(run)
+    assert said.startswith(f"the surrogate cuts {tail}: draws hardly come there")
+    assert "reparametrise" in said and "tune longer (tune=)" in said and other in said
+    assert warnings_for(make_surrogate_run(report=make_report())) == []
+
+
 @pytest.mark.parametrize("low", [[-5.0], [-2.5] * 6])
 def test_surprises_that_stand_for_more_are_told(make_surrogate_run, low):
     run = make_surrogate_run(sd=0.05, draws=1000)

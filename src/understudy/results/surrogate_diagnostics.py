@@ -42,6 +42,7 @@ def surrogate_warnings(run: Run, more: str = "draws=") -> list[str]:
     # Of a limited number of evaluations, a longer warm-up would leave fewer for draws.
     longer = "tune=" if more == "draws=" else more
     warnings = fall_back(run.surrogate, exact_share(run), longer)
+    warnings += cut_tail(run.surrogate, compare_with(run), longer)
     if "discrepancy" in stats and run.draws.shape[1]:
         if "inner_acceptance" in stats:  # proposals of a surrogate transition come from the surrogate itself
             warnings += unseen_mass(surprises(stats["discrepancy"], run.surrogate), compare_with(run))
@@ -67,6 +68,17 @@ def fall_back(report: SurrogateReport | None, share: float, longer: str = "tune=
     return [
         f"the surrogate did not earn full trust: {report.reason}; there is no gradient for exact steps beside it, so "
         f"chains may miss what it has not seen: tune longer ({longer}), or give a gradient"
+    ]
+
+
+def cut_tail(report: SurrogateReport | None, other: str = "method=HMC()", longer: str = "tune=") -> list[str]:
+    """Say which tail of a parameter the draws see too little of, if warm-up has found one that it could not learn."""
+    if report is None or not report.tail:
+        return []
+    return [
+        f"the surrogate cuts {report.tail}: draws hardly come there, and that parameter's sd and outer quantiles are "
+        f"too small; reparametrise so that the tail is shorter (the logarithm, say), tune longer ({longer}), or hold "
+        f"the draws against {other}"
     ]
 
 

@@ -33,6 +33,8 @@ class SurrogateReport:
         Whether the target has one, so that exact steps could take over, or be held against.
     n_modes : int
         Separate modes of the surrogate, between which chains leap (`understudy.kernels.leaps`).
+    tail : str
+        Which tail the surrogate cuts, and how much of it, as the last look of warm-up saw it; empty if none.
     """
 
     kind: str
@@ -45,3 +47,4 @@ class SurrogateReport:
     fingerprint: str = ""
     has_gradient: bool = True
     n_modes: int = 1
+    tail: str = ""

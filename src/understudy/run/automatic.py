@@ -100,13 +100,15 @@ def prepare(
     if not np.isfinite(outcome.sd) and is_limited and not evaluator.target.has_gradient:
         raise _too_few(plan, diary, streams.n_chains, is_limited)
     outcome, outside = pilot(diary, outcome, streams.shared, left)
-    trust = _told(judge(outcome, evaluator.target.names), outside)
+    trust = _told(judge(outcome), outside)
     if not evaluator.target.has_gradient:
         require_use(outcome, trust, _remedies(evaluator.target))
     kernel = _kernel(outcome, trust, limited=is_limited)
     if kernel is None:
         _warn_of_fall_back(trust.reason)
-    return Prepared(kernel, outcome.state, _report(outcome, trust, kernel), outcome.training)
+    return Prepared(
+        kernel, outcome.state, _report(outcome, trust, kernel, evaluator.target), outcome.training
+    )
 
 
 def try_again(
@@ -157,7 +159,8 @@ def try_again(
     trust = judge(outcome)
     if trust.exact_share > 0.0:
         return None
-    return Prepared(outcome.kernel, outcome.state, _report(outcome, trust, outcome.kernel), outcome.training)
+    report = _report(outcome, trust, outcome.kernel, evaluator.target)
+    return Prepared(outcome.kernel, outcome.state, report, outcome.training)
 
 
 def _known_error(error: Exception, plan: Plan, diary: Diary, n_chains: int) -> UnderstudyError | None:
@@ -308,7 +311,7 @@ def _kernel(outcome: Outcome, trust: Trust, *, limited: bool) -> Kernel | None:
     return Mixture((outcome.kernel, outcome.exact), (1.0 - share, share))
 
 
-def _report(outcome: Outcome, trust: Trust, kernel: Kernel | None) -> SurrogateReport:
+def _report(outcome: Outcome, trust: Trust, kernel: Kernel | None, target: AnyTarget) -> SurrogateReport:
     share = 1.0 if kernel is None else kernel.weights[1] if isinstance(kernel, Mixture) else 0.0
     return SurrogateReport(
         kind=outcome.playing,
@@ -321,6 +324,7 @@ def _report(outcome: Outcome, trust: Trust, kernel: Kernel | None) -> SurrogateR
         fingerprint="" if kernel is None else fingerprint(_surrogate(kernel)),
         has_gradient=outcome.exact is not None,
         n_modes=1 if outcome.kernel.leaps is None or kernel is None else outcome.kernel.leaps.n_modes,
+        tail="" if outcome.tail is None or kernel is None else outcome.tail.told(target.names),
     )
 
 

@@ -2,14 +2,14 @@ r"""Coverage: far beyond the outermost draws of each parameter, along its profil
 
 A surrogate may wall off one long tail of one parameter. The other parameters have to follow it there: a straight step
 outwards leaves the ridge, and says nothing. So for each parameter and side the *profile* of the surrogate (its lowest
-potential for a fixed value r of this parameter) is followed to the outermost draw, at a distance R from the median, and
-continued a little. With an exact gradient there, one Newton step across leads down to the exact profile; without one it
-is the surrogate that tells what is lowest. Through there it goes on to about twice as far, on the sides where the
-potential rises most slowly.
+potential for a fixed value of this parameter) is followed to one of the outermost draws, and continued a little. With
+an exact gradient there, one Newton step across leads down to the exact profile; without one it is the surrogate that
+tells what is lowest. Through there it goes on to about twice as far, on the sides where the potential rises most
+slowly.
 
 **What is missing.** The marginal density is about :math:`e^{-V}` with :math:`V = U + \tfrac12 \log\det H` along the
-profile, H the Hessian across, whose determinant is continued as a power of the distance. Beyond the outermost of n
-draws there is a share 1/n of the surrogate, which gives the scale :math:`m = 1 / (n \int e^{-\tilde V(x)} dx)` of its
+profile, H the Hessian across, whose determinant is continued as a power of the distance. Beyond the k-th outermost of n
+draws there is a share k/n of the surrogate, which gives the scale :math:`m = k / (n \int e^{-\tilde V(x)} dx)` of its
 density at a distance x beyond, where :math:`\tilde V` has risen from 0. If at a probe, x = h, the exact V is lower by
 :math:`\Delta`, it is taken to be the higher of :math:`\tilde V(x) - \Delta x / h` and :math:`V(h) x / h`, and no higher
 than :math:`\tilde V`. What this adds to the variance of the parameter is what the surrogate hides.
@@ -17,6 +17,7 @@ than :math:`\tilde V`. What this adds to the variance of the parameter is what t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -34,8 +35,12 @@ from understudy.warmup.rehearsal.walk import trace
 N_SIDES, N_AGAIN, N_LAST = 8, 6, 3
 #: Chains on a frozen surrogate, and steps of them: to settle, and then.
 N_CHAINS, N_SETTLE, N_STEPS = 64, 8, 32
-#: How many times as far as the outermost draw, at least and at most: at first, and then.
-TIMES = (1.2, 1.4), (1.7, 2.5)
+#: A tail is measured from the draw that is the outermost but so many, or but for one of so many.
+FEWEST, ONE_OF = 3, 200
+#: How many times as far as that draw, at least and at most: at first, and then.
+TIMES = (1.3, 1.5), (1.8, 2.6)
+#: Sides on which V rises so fast, as a share of how it would for a normal, are followed no further.
+SLOW = 0.6
 #: Where the profile is met on its way out, as a share of the way; and how far beyond its end the surrogate is followed.
 INSIDE = 0.5
 FURTHER = np.array([0.0, 0.03, 0.07, 0.12, 0.2, 0.3, 0.45, 0.65, 0.9, 1.2, 1.6, 2.1, 2.8, 4.0])
@@ -44,8 +49,15 @@ HIDDEN = 0.03
 #: A surrogate that is too high by no more than this hides nothing; the least rise of V that is told from none; and
 #: how far below its end a surrogate may be beyond, which is not a tail but a pocket.
 CLOSE, LEAST_RISE, DEEPEST = 1.0, 0.2, -1.0
+#: How much lower a place must promise to be to be tried too.
+LEAST_GAIN = 0.1
 #: Curvatures across are told from rounding down to this, in units of the draws.
 LEAST_CURVATURE = 0.01
+
+
+def outer_rank(n_draws: int) -> int:
+    """Return which of the outermost draws a tail is measured from: not the very last one, which may be anywhere."""
+    return max(FEWEST, n_draws // ONE_OF)
 
 
 def n_tail_probes() -> int:
@@ -57,6 +69,8 @@ def n_tail_probes() -> int:
 class Profile:
     """The surrogate's profile on several sides, in white coordinates; one row for each side.
 
+    Its end is at one of the outermost draws (see `outer_rank`).
+
     Attributes
     ----------
     parameter : ndarray of int, shape (sides,)
@@ -64,7 +78,7 @@ class Profile:
     direction : ndarray of shape (sides, dim)
         Unit vectors outwards, normal to the planes in which a parameter has one value.
     end : ndarray of shape (sides, dim)
-        Where the profile is at the outermost draw.
+        Where the profile is at an outermost draw.
     slope : ndarray of shape (sides, dim)
         How it goes on, across the direction, for each unit along it.
     reach, sd : ndarray of shape (sides,)
@@ -97,12 +111,14 @@ class Profile:
         direction = np.concatenate([direction, -direction])
         along = white @ direction.T
         low, median, high = np.quantile(along, [0.25, 0.5, 0.75], axis=0)
-        reach = along.max(axis=0) - median
+        rank = outer_rank(len(white))
+        last = np.argsort(-along, axis=0, kind="stable")[rank - 1]
+        reach = along[last, np.arange(len(last))] - median
         sides = np.argsort(-reach / np.maximum(high - low, 1e-300), kind="stable")[:N_SIDES]
         direction, reach, sd = direction[sides], reach[sides], along.std(axis=0)[sides]
         back = (1.0 - INSIDE) * reach[:, None]
         with np.errstate(all="ignore"):
-            end = descend_across(surrogate, own, white[along.argmax(axis=0)[sides]], direction)
+            end = descend_across(surrogate, own, white[last[sides]], direction)
             inside = descend_across(surrogate, own, end - back * direction, direction)
             slope = (end - inside) / back - direction
             spread = _half_log_det(surrogate, own, end, direction)
@@ -132,7 +148,7 @@ class Profile:
         return replace(self, slope=np.where(np.isfinite(slope), slope, self.slope))
 
     def hidden(self, potential: np.ndarray, times: float) -> np.ndarray:
-        """Return what the surrogate hides of the variance, in units of that of its draws over their number.
+        """Return what the surrogate hides of the variance, per variance of the draws and share of them beyond the end.
 
         Parameters
         ----------
@@ -158,10 +174,29 @@ class Profile:
 
 @dataclass(frozen=True)
 class HiddenTail:
-    """The number of a parameter, and the share of its variance that a surrogate hides in a tail of it."""
+    """A tail that a surrogate cuts.
+
+    Attributes
+    ----------
+    parameter : int
+    share : float
+        What it would add to the variance of the parameter, as a share of that of the draws.
+    """
 
     parameter: int
     share: float
+
+    def told(self, names: Sequence[str] | str) -> str:
+        """Return it in words, given the names of the parameters.
+
+        Examples
+        --------
+        >>> HiddenTail(1, 0.163).told("x")
+        'a tail of x[1] that would add about 16% to its variance'
+        """
+        name = f"{names}[{self.parameter}]" if isinstance(names, str) else names[self.parameter]
+        adds = f"add about {self.share:.0%} to" if self.share < 1.0 else "more than double"
+        return f"a tail of {name} that would {adds} its variance"
 
 
 def look_along_tails(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -173,14 +208,13 @@ def look_along_tails(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray,
     draws : ndarray of shape (n, dim)
         Of the surrogate.
     """
-    place, potential, hidden, _ = _probe(explorer, draws)
-    limit = explorer.diary.lowest + typical_height(draws.shape[1])  # nothing above is learnt from
-    heavy = (hidden > HIDDEN) & (potential < limit)
-    return place[heavy], potential[heavy]
+    return _worth_a_walker(explorer, *_probe(explorer, draws)[:3])
 
 
-def hidden_in_tails(explorer: Explorer, kernel: SurrogateTransition) -> HiddenTail | None:
-    """Return the tail that draws of a frozen kernel would see least of; None if they would see enough of all.
+def hidden_in_tails(
+    explorer: Explorer, kernel: SurrogateTransition
+) -> tuple[HiddenTail | None, np.ndarray, np.ndarray]:
+    """Return the tail that draws of a frozen kernel would see least of, None if enough of all, and as the above.
 
     Its chains on the surrogate cost no exact value, so that there can be about as many as there will be draws.
     """
@@ -188,12 +222,20 @@ def hidden_in_tails(explorer: Explorer, kernel: SurrogateTransition) -> HiddenTa
     start = position[np.arange(N_CHAINS) % len(position)]
     found = trace(replace(kernel, inner_steps=1), start, explorer.rng, N_SETTLE + N_STEPS)
     draws = found[N_SETTLE:].reshape(-1, start.shape[1])
-    draws = draws[np.isfinite(draws).all(axis=1)]
-    _, _, hidden, parameter = _probe(explorer, draws)
-    if not hidden.max(initial=0.0) > HIDDEN:
-        return None
-    worst = int(hidden.argmax())
-    return HiddenTail(int(parameter[worst]), float(hidden[worst]))
+    place, potential, hidden, parameter = _probe(explorer, draws[np.isfinite(draws).all(axis=1)])
+    tail = None
+    if hidden.max(initial=0.0) > HIDDEN:
+        worst = int(hidden.argmax())
+        tail = HiddenTail(int(parameter[worst]), float(hidden[worst]))
+    return tail, *_worth_a_walker(explorer, place, potential, hidden)
+
+
+def _worth_a_walker(
+    explorer: Explorer, place: np.ndarray, potential: np.ndarray, hidden: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places, and potentials, beyond which much is hidden, of those low enough to be learnt from."""
+    heavy = (hidden > HIDDEN) & (potential < explorer.diary.lowest + typical_height(place.shape[1]))
+    return place[heavy], potential[heavy]
 
 
 def _probe(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -210,32 +252,35 @@ def _probe(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarra
     profile = Profile.follow(surrogate, own, own.to_white(draws), usual)
     if not len(profile.reach):
         return nowhere
-    times = explorer.rng.uniform(*np.transpose(TIMES))
-    limit = diary.lowest + typical_height(dim)
+    times, share = explorer.rng.uniform(*np.transpose(TIMES)), outer_rank(len(draws)) / len(draws)
     near = profile.beyond(times[0])
     place = own.from_white(near)
-    first = diary.try_out(place, "frontier", candidates.foretell(place))
+    first = diary.evaluate(place)
     hidden = profile.hidden(first.potential, times[0])
     lower, gain = _lower(surrogate, own, profile, near, first.gradient)
-    rate = (first.potential - gain - profile.potential) * profile.sd / profile.reach
-    chosen = np.argsort(rate, kind="stable")[:N_AGAIN]
+    with np.errstate(invalid="ignore"):
+        rise = first.potential - gain - profile.potential + profile.spread * np.log(times[0])
+    slowness = rise / (0.5 * (times[0] ** 2 - 1.0) * (profile.reach / profile.sd) ** 2)  # 1 for a normal
+    chosen = np.argsort(slowness, kind="stable")[:N_AGAIN]
+    chosen = chosen[slowness[chosen] < SLOW]
+    if not len(chosen):
+        return place, first.potential, hidden * share, profile.parameter
     further = profile.through(lower, times[0]).rows(chosen)
     far = further.beyond(times[1])
     for _ in range(2):
         with diary.evaluator.unheard():
             second = diary.evaluate(own.from_white(far))
-        found = np.where(second.potential < limit, further.hidden(second.potential, times[1]), 0.0)
-        hidden[chosen] = np.maximum(hidden[chosen], found)
+        hidden[chosen] = np.maximum(hidden[chosen], further.hidden(second.potential, times[1]))
         lower, gain = _lower(surrogate, own, further, far, second.gradient)
         promise = np.where(
             np.isfinite(lower).all(axis=1), further.hidden(second.potential - gain, times[1]), 0.0
         )
         best = np.argsort(-promise, kind="stable")[:N_LAST]
-        best = best[promise[best] > HIDDEN * len(draws)]
+        best = best[(promise[best] * share > HIDDEN) & (gain[best] > LEAST_GAIN)]
         if not len(best):
             break
         chosen, further, far = chosen[best], further.rows(best), lower[best]
-    return place, first.potential, hidden / len(draws), profile.parameter
+    return place, first.potential, hidden * share, profile.parameter
 
 
 def _continued(

@@ -69,7 +69,7 @@ def look_beyond(explorer: Explorer) -> bool:
     with np.errstate(invalid="ignore"):
         pits = (said < diary.lowest - GRAVE) & ~(potential < said + PIT)
     tails, heights = look_along_tails(explorer, draws)
-    _send(
+    send(
         explorer,
         np.concatenate([places[surprising], tails]),
         np.concatenate([potential[surprising], heights]),
@@ -132,7 +132,7 @@ def _lengths(rng: np.random.Generator, limits: tuple[float, float], n: int) -> n
     return rng.uniform(*limits, size=(n, 1))
 
 
-def _send(explorer: Explorer, position: np.ndarray, potential: np.ndarray) -> None:
+def send(explorer: Explorer, position: np.ndarray, potential: np.ndarray) -> None:
     """Put warm walkers at surprises, the lowest ones first."""
     warm = np.flatnonzero(~explorer.walkers.cold)
     lowest = np.argsort(potential)[: len(warm)]

@@ -7,7 +7,6 @@ leaves behind is a frozen kernel, where the chains are, and an account of how we
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,14 +20,14 @@ from understudy.warmup.gradient_check import check_density, check_start
 from understudy.warmup.rehearsal.audit import audit, exact_kernel
 from understudy.warmup.rehearsal.basins import Homes, spread_out, with_more_starts
 from understudy.warmup.rehearsal.candidates import Candidates
-from understudy.warmup.rehearsal.coverage import HiddenTail, hidden_in_tails
+from understudy.warmup.rehearsal.coverage import HiddenTail, hidden_in_tails, n_tail_probes
 from understudy.warmup.rehearsal.design import find_by_outputs
 from understudy.warmup.rehearsal.diary import Diary, middle
 from understudy.warmup.rehearsal.elsewhere import look_elsewhere, look_far
 from understudy.warmup.rehearsal.explore import Explorer, first_walkers
 from understudy.warmup.rehearsal.find import Start, find, typical_height
 from understudy.warmup.rehearsal.freeze import freeze
-from understudy.warmup.rehearsal.frontier import look_beyond
+from understudy.warmup.rehearsal.frontier import look_beyond, send
 from understudy.warmup.rehearsal.law import USELESS
 from understudy.warmup.rehearsal.modes import find_leaps, places
 from understudy.warmup.rehearsal.pilot import tried
@@ -50,6 +49,11 @@ MOST_PILOTS = 2
 FEW_IDLE, MOST_IDLE = 3, 12
 #: How much more must be known than at the last training to train again before a look beyond.
 NEWS = 1.05
+#: How often tails are learnt that draws would not see; and sd(D) that is good enough after that, or so many times as
+#: large as before.
+MOST_COVERED, GOOD_ENOUGH, WORSE = 3, 0.1, 1.5
+#: A look along tails that costs more than this share of the draws is not taken.
+COVER_SHARE = 0.02
 #: What is told while it goes on: phase, sd(D), acceptance.
 Tell = Callable[[str, float, float], None]
 
@@ -177,9 +181,11 @@ def learn_from(
     outcome = replace(_outcome(explorer, streams, history), walled=walled)
     if diary.gradient and not plan.is_limited:
         outcome = _piloted(explorer, streams, history, outcome, plan.n_draws, tell)
-    if plan.reserve and outcome.sd < USELESS:
-        with suppress(BudgetError):
-            outcome = replace(outcome, tail=hidden_in_tails(explorer, outcome.kernel))
+    if plan.reserve and outcome.sd < USELESS and n_tail_probes() <= COVER_SHARE * plan.n_draws:
+        room = 0 if plan.is_limited else evaluator.counts.n_exact + plan.reserve
+        evaluator.limit = max(diary.begun + plan.most_in_all, room)
+        tell("look along tails", outcome.sd, explorer.accepted[-1])
+        outcome = _covered(explorer, streams, history, outcome)
     evaluator.observer = None
     return outcome
 
@@ -270,10 +276,7 @@ def _is_surprised(explorer: Explorer, plan: Plan, tell: Tell) -> bool:
         return False
     tell("audit", candidates.sd, explorer.accepted[-1])
     surprised = audit(explorer) > plan.few_surprises
-    if surprised:
-        explorer.learn()
-    else:  # what has been looked beyond of is what draws
-        candidates.n_known = len(diary)
+    explorer.learn()
     return surprised
 
 
@@ -297,6 +300,31 @@ def _piloted(
         explorer.rounds(N_RECALLED)
         walled = _is_walled(explorer, tell)
         outcome = replace(_outcome(explorer, streams, history), walled=walled)
+    return outcome
+
+
+def _covered(
+    explorer: Explorer, streams: Streams, history: list[tuple[int, float]], outcome: Outcome
+) -> Outcome:
+    """Look along the tails of what would draw; learn those that it hides, as far as that makes it no worse elsewhere.
+
+    It is what draws that is looked at, since the last training, after the last look beyond, may have cut a tail.
+    """
+    try:
+        for again in range(MOST_COVERED):
+            tail, places, potential = hidden_in_tails(explorer, outcome.kernel)
+            outcome = replace(outcome, tail=tail)
+            if tail is None or again == MOST_COVERED - 1:
+                break
+            send(explorer, places, potential)
+            explorer.learn()
+            explorer.rounds(N_RECALLED)
+            found = _outcome(explorer, streams, history)
+            if not found.sd < max(GOOD_ENOUGH, WORSE * outcome.sd):
+                break
+            outcome = replace(found, walled=outcome.walled, tail=tail)
+    except BudgetError:
+        pass
     return outcome
 
 

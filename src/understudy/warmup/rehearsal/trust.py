@@ -6,7 +6,6 @@ In between a share of exact steps keeps chains from being held up where the surr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,8 +20,6 @@ GOOD = 0.5
 FEW_SURPRISES, MANY_SURPRISES = 0.1, 0.4
 #: Doubt if the last look beyond the frontier found mass that had been walled off.
 WALLED = 0.3
-#: Doubt if draws would not see enough of a tail: exact steps now and then go out there, and show what was missed.
-SHORT_TAIL = 0.05
 #: A larger share of exact steps is not worth the rest.
 MOST_MIXED = 0.5
 
@@ -35,13 +32,12 @@ class Trust:
     reason: str = ""
 
 
-def judge(outcome: Outcome, names: Sequence[str] | str = "x") -> Trust:
-    """Return how far the surrogate of a rehearsal is to be trusted; `names` are those of the parameters."""
+def judge(outcome: Outcome) -> Trust:
+    """Return how far the surrogate of a rehearsal is to be trusted."""
     doubt = max(
         (outcome.sd - GOOD) / (USELESS - GOOD),
         (outcome.surprises - FEW_SURPRISES) / (MANY_SURPRISES - FEW_SURPRISES),
         WALLED if outcome.walled else 0.0,
-        SHORT_TAIL if outcome.tail else 0.0,
     )
     if doubt <= 0:  # False for NaN
         return Trust(0.0)
@@ -54,12 +50,6 @@ def judge(outcome: Outcome, names: Sequence[str] | str = "x") -> Trust:
     why = f"{sd}{lower}, after {len(outcome.training)} evaluations"
     if outcome.walled:
         why += "; beyond its outermost draws there is mass (a long tail, a curved ridge, an edge) it does not reach"
-    if outcome.tail is not None:
-        i = outcome.tail.parameter
-        name = f"{names}[{i}]" if isinstance(names, str) else names[i]
-        why += (
-            f"; it cuts a tail of {name} that adds about {min(outcome.tail.share, 9.99):.0%} to its variance"
-        )
     return Trust(1.0 if not doubt < MOST_MIXED else doubt, why)
 
 
