@@ -107,11 +107,11 @@ class Recursive:
         y = (q, half - 0.5 * epsilon * found.gradient[0], found.gradient[0], found.potential[0])
         energy = self.total_energy(y)
         self.n_leaves += 1
-        self.rates += min(1.0, np.exp(self.energy - energy)) if np.isfinite(energy) else 0.0
         self.lowest, self.highest = min(self.lowest, energy), max(self.highest, energy)
         if not self.highest - self.lowest <= 1000.0:
             self.diverging = True
             return None
+        self.rates += min(1.0, np.exp(self.energy - energy))
         leaves = [(y, self.energy - energy, self.uniform(2 * self.n_leaves))]
         return {
             "left": y,

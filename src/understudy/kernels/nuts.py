@@ -195,8 +195,9 @@ class Trees:
             error = energy - self.energy
             self.number += 1
             self.n_leaves += 1
-            self.rates += np.where(error > -np.inf, np.exp(-np.maximum(error, 0.0)), 0.0)  # nothing for NaN
             diverging = self._diverge(energy)
+            # The leaf at which a tree is given up has no chance, also where energy is lost: smaller steps help.
+            self.rates += np.where(diverging, 0.0, np.exp(-np.maximum(error, 0.0)))
             self._weigh(-error, potential, energy)
             turning = self._sub_trees_turn(last, momentum, velocity)
             ended = diverging | turning
