@@ -18,8 +18,10 @@ from understudy.errors import InputError
 from understudy.kernels import State
 from understudy.targets import Evaluator
 
-#: A descent goes on while a few iterations fall by so much each: for all, and for each dimension.
-LEAST_FALL, FALL_A_DIMENSION, ITERATIONS_LOOKED_AT = 20.0, 2.0, 3
+#: A descent goes on while it falls by so much an iteration: for all, and for each dimension.
+LEAST_FALL, FALL_A_DIMENSION = 20.0, 2.0
+#: Iterations looked at for that: one more than there are dimensions, each of which may have to be learnt, but so many.
+FEWEST, MOST = 3, 10
 #: Evaluations of one chain, at most, for each dimension and besides.
 MOST_A_DIMENSION, MOST_BESIDES = 10, 100
 #: Share of the predicted fall that a step must have to be taken.
@@ -66,16 +68,15 @@ class Descent:
         self.position, self.potential = state.position.copy(), state.potential.copy()
         self.gradient = state.gradient.copy()
         self.n_taken = np.zeros(n, dtype=int)
-        size = np.sqrt(np.einsum("ij,ij->i", self.gradient, self.gradient))
-        with np.errstate(over="ignore", divide="ignore"):
-            # The first step is no longer than one, nor longer than the slope.
-            first = np.where(size > 1.0, 1.0 / np.maximum(size, 1.0), 1.0)
-        self.inverse = first[:, None, None] * np.eye(dim)
+        self.inverse = np.zeros((n, dim, dim))
+        self._fresh = np.ones(n, dtype=bool)  # whether no curvature has been learnt since the beginning
         self._share = np.ones(n)  # of the full step that is tried next
-        self._falls = np.full((n, ITERATIONS_LOOKED_AT), np.inf)
+        self._falls = np.full((n, min(max(FEWEST, dim + 1), MOST)), np.inf)
+        self._begun = np.full(n, np.inf)  # the potential at the beginning
         self._least = LEAST_FALL + FALL_A_DIMENSION * dim
-        # Were the potential a plane, the first step would fall by so much: where that is little, so is there to gain.
-        self.descending = first * size**2 > self._least
+        self.descending = np.ones(n, dtype=bool)
+        self._begin(np.arange(n))
+        self._falls[:, FEWEST:] = 0.0  # a first round in which little is gained ends sooner
 
     def follow(self, evaluator: Evaluator) -> None:
         """Descend until no chain falls by much."""
@@ -86,6 +87,22 @@ class Descent:
                 return
             with np.errstate(all="ignore"):
                 self._try(evaluator, rows)
+
+    def _begin(self, rows: np.ndarray) -> None:
+        """Begin, or begin again, knowing no curvature; stop where there is little to gain, or was since the last time.
+
+        Curvatures that were learnt far up may hold a descent up: those of a standard deviation change by its square.
+        """
+        size = np.linalg.norm(self.gradient[rows], axis=1)
+        first = 1.0 / np.maximum(size, 1.0)  # a step that is no longer than one, nor longer than the slope
+        # Were the potential a plane, that step would fall by so much.
+        worth = first * size**2 > self._least
+        worth &= self._begun[rows] - self.potential[rows] > self._falls.shape[1] * self._least
+        self.descending[rows] = worth
+        rows, first = rows[worth], first[worth]
+        self.inverse[rows] = first[:, None, None] * np.eye(self.position.shape[1])
+        self._begun[rows], self._fresh[rows], self._share[rows] = self.potential[rows], True, 1.0
+        self._falls[rows] = np.inf
 
     def metric(self, shape: str) -> EuclideanMetric:
         """Return the mean of what the chains that moved say of the posterior's covariance; the identity if none can."""
@@ -128,7 +145,7 @@ class Descent:
         self.gradient[rows] = found.gradient[taken]
         self.n_taken[rows] += 1
         self._falls[rows] = np.column_stack([self._falls[rows, 1:], fall[taken]])
-        self.descending[rows] = self._falls[rows].mean(axis=1) > self._least
+        self._begin(rows[self._falls[rows].mean(axis=1) <= self._least])
 
     def _learn(self, rows: np.ndarray, step: np.ndarray, change: np.ndarray) -> None:
         """Learn the curvature along steps (BFGS); where there is none, go farther."""
@@ -137,7 +154,7 @@ class Descent:
         convex = curved > FLAT * scale
         self.inverse[rows[~convex]] *= LENGTHEN
         rows, step, change, curved = rows[convex], step[convex], change[convex], curved[convex]
-        first = self.n_taken[rows] == 0
+        first, self._fresh[rows] = self._fresh[rows], False
         if first.any():  # a plain multiple of the identity so far: of the size that the first step has seen
             of_size = curved / np.einsum("ij,ij->i", change, change)
             self.inverse[rows[first]] = of_size[first, None, None] * np.eye(step.shape[1])

@@ -26,7 +26,8 @@ class Efficiency:
         """Remember one step of all chains."""
         old, new = (np.column_stack([each.position, each.potential]) for each in (before, after))
         self._seen.setdefault(way, []).append((old, new, info.n_steps))
-        self._diverging.append(info.diverging)
+        assert info.left is not None
+        self._diverging.append(info.diverging & ~info.left)
 
     @property
     def n_steps(self) -> int:
@@ -40,7 +41,7 @@ class Efficiency:
 
     @property
     def diverging(self) -> float:
-        """Share of all steps that have diverged."""
+        """Share of all steps that have diverged, inside the support."""
         return float(np.mean(self._diverging))
 
     def doublings(self, way: str) -> np.ndarray:

@@ -91,7 +91,7 @@ class TrajectoryWarmup:
         self._hmc_step: DualAveraging | None = None
         self._length: TrajectoryLength | None = None
         self._chosen = "trees" if self._hmc is None else None
-        self._efficiency, self._losses = Efficiency(), Losses()
+        self._efficiency, self._losses, self._tree_losses = Efficiency(), Losses(), Losses()
         self._has_metric, self._done = False, 0
         self._window: list[State] = [self.start]
 
@@ -117,16 +117,16 @@ class TrajectoryWarmup:
         way = self._turn
         self._done += 1
         self._window.append(state)
-        self._losses.add(info)
         if way == "length":
             assert self._hmc_step is not None and self._length is not None
+            self._losses.add(info)
             longest = self._length.current * (1 + SPREAD)
             self._hmc_step.update(np.asarray(self._losses.rate(info, self._hmc_step.target)), longest)
             self._length.add(before, info)
         elif self._tree_step is not None:
-            shared = self._tree_step.current.ndim == 0
-            rate = self._losses.rate(info, self._tree_step.target) if shared else info.acceptance_rate
-            self._tree_step.update(np.asarray(rate))
+            self._tree_losses.add(info)
+            rate = rate_inside(info) if self._tree_losses.at_an_edge else info.acceptance_rate
+            self._tree_step.update(np.asarray(rate if self._tree_step.current.ndim else rate.mean()))
         if self._chosen is None and self._length is not None:
             self._efficiency.add(way, before, state, info)
         if self._done in self._edges:
@@ -179,6 +179,9 @@ class TrajectoryWarmup:
         prices = self._efficiency.prices()
         efficiency = self._efficiency
         differ = efficiency.doublings("trees").std() > DIFFER or efficiency.diverging > DIVERGE
+        differ = (
+            differ and not self._tree_losses.at_an_edge
+        )  # which ends trees early, whatever the posterior's scales
         least = CLEARLY_MORE if differ else CLEARLY_LESS
         self._chosen = "length" if prices["trees"] > least * prices["length"] else "trees"
         if differ:
@@ -216,3 +219,13 @@ def again(step: DualAveraging) -> DualAveraging:
     """Tune on, in another metric, from what was found: one step size for all chains, the mean of their own."""
     shared = np.exp(np.log(step.average).mean())
     return DualAveraging(np.array(shared), step.target, reach=NEAR)
+
+
+def rate_inside(info: Info) -> np.ndarray:
+    """Return the acceptance rates of trees without the leaves at which they left the support, if they have others.
+
+    Nearly every tree reaches a hard edge that is near, with steps of any size: that says nothing of their size.
+    """
+    assert info.left is not None
+    others = np.maximum(info.n_steps - info.left, 1)
+    return np.asarray(np.minimum(1.0, info.acceptance_rate * info.n_steps / others))
