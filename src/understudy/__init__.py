@@ -13,6 +13,7 @@ from understudy.dynamics import (
 )
 from understudy.kernels import (
     HMC,
+    NUTS,
     RMHMC,
     Leaps,
     Mixture,
@@ -52,6 +53,7 @@ __all__ = [
     "ARNSHMC",
     "FITC",
     "HMC",
+    "NUTS",
     "RMHMC",
     "RNSHMC",
     "RNSRMHMC",

@@ -135,6 +135,7 @@ CASES = {
     "auto, vectorized": ("vectorized", {}),
     "auto, vectorized gradient": ("vectorized gradient", {}),
     "HMC": ("gradient", {"method": us.HMC(), "tune": 20, "draws": 15}),
+    "NUTS": ("gradient", {"method": us.NUTS(), "tune": 20, "draws": 15}),
     "RNSHMC": ("gradient", {"method": us.RNSHMC(us.SoftplusNetwork(30)), "tune": 25}),
 }
 

@@ -17,6 +17,7 @@ import understudy.warmup
 from understudy import (
     ARNSHMC,
     HMC,
+    NUTS,
     RMHMC,
     RNSHMC,
     RNSRMHMC,
@@ -103,6 +104,7 @@ class Unpublished:
 
 LISTED = {
     "HMC": Listed(lambda exact: HMC(1.0, 3, metric=UnitMetric()), (HMC,), 200_000),
+    "NUTS": Listed(lambda exact: NUTS(0.9, metric=UnitMetric()), (NUTS,), 200_000, most_accepted=1.0),
     "RMHMC": Listed(lambda exact: RMHMC(0.9, 2, metric=DenseCurvature()), (RMHMC,), 100_000),
     "RNS-HMC": Listed(
         lambda exact: left_by(RNSHMC(SoftplusNetwork(15), step_size=0.9, n_steps=3), exact),

@@ -16,8 +16,10 @@ from stand_ins import Fair, walled_gumbel
 from tiers import TIERS, seed
 
 import understudy.kernels.guides
+import understudy.kernels.nuts
 from understudy import (
     HMC,
+    NUTS,
     RMHMC,
     DenseMetric,
     DiagonalMetric,
@@ -76,6 +78,10 @@ SETTINGS = {
     "dense metric, fixed number of steps": HMC(0.9, (3, 3), metric=DenseMetric(COVARIANCE)),
     "by time": HMC(0.9, trajectory_length=1.5, metric=UnitMetric()),
     "a step size for each chain": HMC(np.linspace(0.1, 1.2, MANY), 3, metric=UnitMetric()),
+    "NUTS, short steps": NUTS(0.15, metric=UnitMetric()),
+    "NUTS, dense metric": NUTS(0.7, metric=DenseMetric(COVARIANCE)),
+    "NUTS, shallow trees": NUTS(0.3, metric=DiagonalMetric([1.6, 2.7]), max_depth=3),
+    "NUTS, a step size for each chain": NUTS(np.linspace(0.1, 1.6, MANY), metric=UnitMetric()),
     "surrogate, dense metric": SurrogateHMC(0.7, 3, surrogate=Fair(), metric=DenseMetric(COVARIANCE)),
     "surrogate, by time": SurrogateHMC(0.7, trajectory_length=1.5, surrogate=Fair()),
     "transition, one inner step": SurrogateTransition(0.7, 3, surrogate=Fair(), inner_steps=1),
@@ -96,6 +102,7 @@ SETTINGS = {
 }
 PLAIN = {
     "HMC": HMC(0.7, 3, metric=UnitMetric()),
+    "NUTS": NUTS(0.7, metric=UnitMetric()),
     "surrogate": SurrogateHMC(0.7, 3, surrogate=Fair()),
     "transition": SurrogateTransition(0.7, 2, surrogate=Fair(), inner_steps=2),
     "swinging transition": SurrogateTransition(0.7, 2, surrogate=Fair(), inner_steps=2, centre=[0.5, 0.5]),
@@ -149,3 +156,11 @@ def test_giving_up_on_the_energy_range(hold, monkeypatch):
     kernel = HMC(1.0, (4, 4), metric=UnitMetric())
     verdict = hold(kernel, gumbel(), n_chains=MANY, **settings("energy limit"))
     assert verdict.acceptance < 0.7
+
+
+def test_trees_that_end_on_the_energy_range(hold, monkeypatch):
+    """With a limit that ends most trees: it is on all leaves of a tree, wherever that began."""
+    monkeypatch.setattr(understudy.kernels.nuts, "MAX_ENERGY_RANGE", 0.2)
+    kernel = NUTS(1.0, metric=UnitMetric())
+    verdict = hold(kernel, gumbel(), n_chains=MANY, **settings("NUTS, energy limit"))
+    assert verdict.acceptance < 0.9

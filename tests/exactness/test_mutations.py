@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import mutations_hmc
 import mutations_inputs
+import mutations_nuts
 import mutations_riemannian
 import mutations_surrogate
 import pytest
 from mutations import CLEARLY, FALSE_ALARM, PLANTED
 
-PLANTERS = (mutations_hmc, mutations_surrogate, mutations_riemannian, mutations_inputs)
+PLANTERS = (mutations_hmc, mutations_nuts, mutations_surrogate, mutations_riemannian, mutations_inputs)
 LOOKS = {mutation.look.name: mutation.look for mutation in PLANTED.values()}
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from understudy import (
     HMC,
+    NUTS,
     RMHMC,
     Evaluator,
     Mixture,
@@ -82,6 +83,7 @@ class SkewedSurrogate:
 #: How the tests make each public kernel, so that changes of its settings can be tried.
 MAKERS = {
     "HMC": lambda **changes: HMC(**{"step_size": 0.6, "n_steps": 4, "metric": UnitMetric(), **changes}),
+    "NUTS": lambda **changes: NUTS(**{"step_size": 0.6, "metric": UnitMetric(), **changes}),
     "RMHMC": lambda **changes: RMHMC(**{"step_size": 0.6, "n_steps": 3, "metric": SkewedMetric(), **changes}),
     "SurrogateHMC": lambda **changes: SurrogateHMC(
         **{"step_size": 0.6, "n_steps": 4, "surrogate": SkewedSurrogate(), **changes}
@@ -107,6 +109,9 @@ UNGUIDED = {name: make for name, make in MAKERS.items() if name not in GUIDED}
 
 #: For a test that must hold for every public kernel: gives it `make`.
 every_kernel = pytest.mark.parametrize("make", MAKERS.values(), ids=list(MAKERS))
+#: The same for those that are told how far to go, and propose one point.
+TOLD = {name: make for name, make in MAKERS.items() if name != "NUTS"}
+every_kernel_of_one_proposal = pytest.mark.parametrize("make", TOLD.values(), ids=list(TOLD))
 #: The same without mixtures of others.
 OWN = {name: make for name, make in MAKERS.items() if name != "Mixture"}
 every_kernel_of_its_own = pytest.mark.parametrize("make", OWN.values(), ids=list(OWN))

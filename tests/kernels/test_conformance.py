@@ -11,6 +11,7 @@ from kernel_cases import (
     every_exact_kernel,
     every_kernel,
     every_kernel_of_its_own,
+    every_kernel_of_one_proposal,
     every_surrogate_kernel,
     skewed_target,
     start,
@@ -110,7 +111,7 @@ def test_accepted_chains_move_to_the_proposal_and_the_others_stay(make):
         np.testing.assert_array_equal(after.position, expected)
 
 
-@every_kernel
+@every_kernel_of_one_proposal
 def test_the_acceptance_rate_belongs_to_the_energy_error(make):
     _, _, infos = run(make(step_size=1.6), n_chains=20)
     for info in infos:
@@ -165,7 +166,8 @@ def test_chains_never_leave_the_support(make):
     for _ in range(10):
         state, info = make().step(streams, state, evaluator)
         assert (state.position[:, 0] <= 0.5).all() and np.isfinite(state.potential).all()
-        assert not (info.diverging & info.accepted).any()
+        if make is not MAKERS["NUTS"]:  # which may have moved to an earlier leaf
+            assert not (info.diverging & info.accepted).any()
         met += int(info.diverging.sum())
     assert met > 10
 
@@ -195,7 +197,7 @@ BAD = [
 ]
 
 
-@every_kernel
+@every_kernel_of_one_proposal
 @pytest.mark.parametrize("bad", BAD)
 def test_bad_settings_are_refused_with_a_sentence(make, bad):
     name = next(iter(bad))
@@ -223,7 +225,7 @@ def test_a_metric_that_was_not_made_is_refused(make):
         make(metric=type(make().metric))
 
 
-@every_kernel
+@every_kernel_of_one_proposal
 def test_stepping_without_settings_is_refused(make):
     evaluator = Evaluator(skewed_target())
     state = start(evaluator, 2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from kernel_cases import every_kernel, skewed_target, start
+from kernel_cases import every_kernel_of_one_proposal, skewed_target, start
 from scipy.stats import chisquare, kstest
 
 from understudy import Evaluator, SharedStream, Streams
@@ -70,7 +70,7 @@ def test_draws_take_one_number_a_chain_and_nothing_else():
         np.testing.assert_array_equal(streams.uniforms(), plain.uniforms())
 
 
-@every_kernel
+@every_kernel_of_one_proposal
 def test_lengths_do_not_depend_on_the_state(make):
     found = []
     for seed in (1, 2):

@@ -10,6 +10,7 @@ import numpy as np
 from understudy import (
     FITC,
     HMC,
+    NUTS,
     RMHMC,
     DenseMetric,
     DiagonalMetric,
@@ -122,6 +123,7 @@ def make_kernels(surrogate):
     return {
         "HMC": HMC(0.3, (2, 5), metric=DiagonalMetric(np.diag(COVARIANCE))),
         "HMC, step sizes of each": HMC([0.2, 0.3, 0.4], trajectory_length=1.2, metric=UnitMetric()),
+        "NUTS": NUTS(0.3, metric=dense, max_depth=5),
         "RMHMC": RMHMC(0.3, 3, metric=curved),
         "SurrogateHMC": SurrogateHMC(0.3, 4, surrogate=surrogate, metric=dense),
         "SurrogateRMHMC": SurrogateRMHMC(0.3, 3, surrogate=surrogate, metric=curved),

@@ -7,8 +7,8 @@ import pytest
 
 import understudy as us
 from understudy import HMC, Evaluator, Streams, Target
-from understudy.warmup import warmup_for
 from understudy.warmup.losses import EDGE_STEPS, MOST_STEPS
+from understudy.warmup.schedule import HMCWarmup
 from understudy.warmup.start import find_start
 
 EDGED = {
@@ -22,7 +22,7 @@ def tuned(target, n_steps=200, seed=1):
     """Warm HMC up; return the evaluator, and the frozen kernel."""
     evaluator, streams = Evaluator(target), Streams(seed, 4)
     state = find_start(evaluator, streams, None)
-    warmup = warmup_for(HMC(), n_steps, evaluator, streams, state)
+    warmup = HMCWarmup(HMC(), n_steps, evaluator, streams, state)
     for _ in range(n_steps):
         before = state
         state, info = warmup.kernel.step(streams, before, evaluator)
@@ -37,6 +37,14 @@ def test_a_trajectory_at_an_edge_has_few_steps(name):
     assert evaluator.counts.n_exact < 4 * 200 * EDGE_STEPS
 
 
+@pytest.mark.parametrize("name", EDGED)
+def test_neither_kind_of_trajectory_shrinks_at_an_edge(name):
+    """Whichever `HMC()` becomes: it would be paid for in gradients."""
+    run = us.sample(EDGED[name], draws=200, tune=200, method=HMC(), random_seed=1, progressbar=False)
+    assert run.cost.n_gradients < 4 * 400 * 2 * EDGE_STEPS
+    assert run.kernel.step_size > 0.1
+
+
 def test_draws_of_a_cut_normal_are_right():
     """The mean square of a standard normal within the unit disc is 2 - 1 / (e^(1/2) - 1), of both parameters."""
     run = us.sample(EDGED["cut normal"], draws=1500, method=HMC(), random_seed=2)
@@ -49,7 +57,7 @@ def test_small_steps_for_their_own_sake_are_left_alone():
     stiff = Target(lambda x: -0.5 * x[0] ** 2 - 0.5 * (x[1] / 0.01) ** 2, lambda x: -x / [1.0, 1e-4], dim=2)
     evaluator, streams = Evaluator(stiff), Streams(1, 4)
     state = find_start(evaluator, streams, np.array([1.0, 0.01]))
-    warmup = warmup_for(HMC(metric="unit"), 200, evaluator, streams, state)
+    warmup = HMCWarmup(HMC(metric="unit"), 200, evaluator, streams, state)
     for _ in range(200):
         before = state
         state, info = warmup.kernel.step(streams, before, evaluator)

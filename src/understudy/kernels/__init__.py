@@ -8,6 +8,7 @@ evaluations come from the evaluator; and only `correction` says accept.
 from understudy.kernels.hmc import HMC
 from understudy.kernels.leaps import Leaps
 from understudy.kernels.mixture import Mixture
+from understudy.kernels.nuts import NUTS
 from understudy.kernels.rmhmc import RMHMC
 from understudy.kernels.state import Info, Kernel, State
 from understudy.kernels.streams import SharedStream, Streams
@@ -16,6 +17,7 @@ from understudy.kernels.transition import SurrogateTransition
 
 __all__ = [
     "HMC",
+    "NUTS",
     "RMHMC",
     "Info",
     "Kernel",

@@ -19,6 +19,11 @@ the same as from :math:`T(x)`, reversed, back to :math:`x`. It does not matter w
     = e^{-\tilde U(x)} P(x, dy) \min(e^{-D(x)}, e^{-D(y)}),
 
 the same from y to x, because :math:`e^{-\tilde U(x)} P(x, dy)\, dx` is.
+
+**Progressive.** Of points that come one after another, take each instead of the one taken so far with probability its
+weight over the weight of all so far, itself included: that draws one of them in proportion to the weights. Take one
+set of points instead of another, of weights :math:`w'` and :math:`w`, with probability :math:`\min(1, w'/w)`: that is
+Metropolis. `NUTS` says why it may do both.
 """
 
 from __future__ import annotations
@@ -85,3 +90,28 @@ def surrogate_transition(
     (array([ True, False]), array([1., 0.]))
     """
     return metropolis(discrepancy, proposal_discrepancy, uniforms)
+
+
+def progressive(log_weight: np.ndarray, log_other: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
+    """Decide which points, or sets of them, are taken instead of what was taken so far.
+
+    Parameters
+    ----------
+    log_weight : ndarray of shape (n,)
+        Logarithm of the weight of the new; minus infinity, or NaN, where it is never taken.
+    log_other : ndarray of shape (n,)
+        That of what it is compared with.
+    uniforms : ndarray of shape (n,)
+        Uniform numbers on [0, 1).
+
+    Returns
+    -------
+    ndarray of bool, shape (n,)
+
+    Examples
+    --------
+    >>> progressive(np.log([1.0, 3.0]), np.log([2.0, 2.0]), np.array([0.6, 0.6]))
+    array([False,  True])
+    """
+    with np.errstate(over="ignore", invalid="ignore"):
+        return np.asarray(uniforms < np.exp(np.minimum(0.0, log_weight - log_other)))

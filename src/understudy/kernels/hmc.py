@@ -11,7 +11,7 @@ from understudy.dynamics import EuclideanMetric, PhasePoint, kinetic_energy
 from understudy.errors import InputError
 from understudy.kernels.correction import metropolis
 from understudy.kernels.guides import ExactGuide, Guide, unknown_gradients
-from understudy.kernels.lengths import Lengths, require_acceptance
+from understudy.kernels.lengths import Lengths, require_acceptance, require_euclidean
 from understudy.kernels.state import Info, State
 from understudy.kernels.streams import AnyStreams
 from understudy.targets import Evaluator
@@ -62,13 +62,7 @@ class HMC(Lengths):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        is_word = isinstance(self.metric, str) and self.metric in ("unit", "diagonal", "dense")
-        is_object = isinstance(self.metric, EuclideanMetric) and not isinstance(self.metric, type)
-        if self.metric is not None and not is_word and not is_object:
-            raise InputError(
-                f"metric must be 'unit', 'diagonal', 'dense' or a metric object, got {self.metric!r}; "
-                "a covariance goes in as DenseMetric(covariance), a metric that depends on the position with RMHMC"
-            )
+        require_euclidean(self.metric)
         require_acceptance(self.target_acceptance)
 
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from understudy.checks import require_positive, require_real
+from understudy.dynamics import EuclideanMetric
 from understudy.errors import InputError
 from understudy.kernels.streams import AnyStreams
 
@@ -45,7 +46,7 @@ class Lengths:
 
     def __post_init__(self) -> None:
         if self.step_size is not None:
-            object.__setattr__(self, "step_size", _read_step_size(self.step_size))
+            object.__setattr__(self, "step_size", read_step_size(self.step_size))
         if self.trajectory_length is not None:
             require_positive(self.trajectory_length, "trajectory_length", ())
         if self.n_steps is not None:
@@ -104,7 +105,18 @@ def require_acceptance(value: object) -> None:
         raise InputError(f"target_acceptance must be a number between 0 and 1, got {value!r}")
 
 
-def _read_step_size(value: Any) -> float | np.ndarray:
+def require_euclidean(metric: object) -> None:
+    """Raise unless `metric` is one that is the same everywhere, a word for one, or None."""
+    is_word = isinstance(metric, str) and metric in ("unit", "diagonal", "dense")
+    is_object = isinstance(metric, EuclideanMetric) and not isinstance(metric, type)
+    if metric is not None and not is_word and not is_object:
+        raise InputError(
+            f"metric must be 'unit', 'diagonal', 'dense' or a metric object, got {metric!r}; "
+            "a covariance goes in as DenseMetric(covariance), a metric that depends on the position with RMHMC"
+        )
+
+
+def read_step_size(value: Any) -> float | np.ndarray:
     """Return one positive number, or a read-only array with one for each chain."""
     array = require_real(value, "step_size")
     if array.ndim > 1:

@@ -116,3 +116,59 @@ class SharedStream:
         return self.rng.random(self.n_chains)
 
     common_uniforms = uniforms
+
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+MIXING = (
+    (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9)),
+    (np.uint64(27), np.uint64(0x94D049BB133111EB)),
+)
+LAST_SHIFT, TO_53_BITS = np.uint64(31), np.uint64(11)
+
+
+class Numbers:
+    """As many random numbers as each chain needs within one step, from one number of its stream.
+
+    How many choices there are in a step may depend on the chain, and the streams can only be asked all at once: a chain
+    that has none left to make would draw because others have. So each chain draws one number, the seed of a generator
+    that can be asked for its k-th number at once: SplitMix64 (Steele, Lea and Flood, 2014), which passes BigCrush.
+    Seeds have 53 bits and a step asks for few numbers, so those of different steps are as good as independent.
+
+    Parameters
+    ----------
+    seeds : ndarray of shape (chains,)
+        Uniform numbers on [0, 1), of the chains' streams.
+
+    Examples
+    --------
+    >>> numbers = Numbers(np.array([0.25, 0.5]))
+    >>> bool((numbers.uniforms(np.array([3, 7]))[1:] == numbers.of(np.array([1])).uniforms(np.array([7]))).all())
+    True
+    """
+
+    def __init__(self, seeds: np.ndarray) -> None:
+        self._begun = mixed((seeds * 2.0**53).astype(np.uint64))
+
+    def uniforms(self, which: np.ndarray) -> np.ndarray:
+        """Uniform numbers on [0, 1): of each chain the one that it asks for, a positive number."""
+        return (self._bits(which) >> TO_53_BITS) * 2.0**-53
+
+    def coins(self, which: np.ndarray) -> np.ndarray:
+        """Of each chain the coin, 0 or 1, that it asks for, of 64; independent of its uniform numbers."""
+        return ((self._bits(np.zeros(1)) >> which.astype(np.uint64)) & np.uint64(1)).astype(np.int64)
+
+    def of(self, rows: np.ndarray) -> Numbers:
+        """Return those of some chains, by index or mask."""
+        some = object.__new__(Numbers)
+        some._begun = self._begun[rows]
+        return some
+
+    def _bits(self, which: np.ndarray) -> np.ndarray:
+        return mixed(self._begun + which.astype(np.uint64) * GOLDEN)
+
+
+def mixed(bits: np.ndarray) -> np.ndarray:
+    """Return SplitMix64's mixture of the bits of whole numbers, one to one."""
+    for shift, factor in MIXING:
+        bits = (bits ^ (bits >> shift)) * factor
+    return bits ^ (bits >> LAST_SHIFT)

@@ -40,6 +40,7 @@ def describe(method: Kernel | Training | Auto, kernel: Kernel | None = None) -> 
             found = {each.name: getattr(settings, each.name) for each in fields(settings)}
             if source is not method:
                 found.pop("surrogate", None)  # the recipe says more than its weights
+                described["kernel"] = type(source).__name__
             described |= {name: _plain(value) for name, value in found.items()}
     return described
 

@@ -118,6 +118,8 @@ class Job:
         evaluator, streams = self.evaluator, self.streams
         assert self.state is not None and not isinstance(self.method, Auto)
         self._warmup = warmup_for(self.method, self.n_tune, evaluator, streams, self.state)
+        if self._warmup.start is not None:
+            self.state = self._warmup.start
         self._n_metrics = self._warmup.n_metrics
         progress.start("warm-up" if self.report is None else "fall-back", self.n_tune)
         self._recorder = Recorder(streams.n_chains, self.n_tune, self.request.target.dim)

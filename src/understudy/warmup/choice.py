@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from understudy.errors import InputError
-from understudy.kernels import HMC, RMHMC, Kernel, State, Streams, SurrogateRMHMC
+from understudy.kernels import HMC, NUTS, RMHMC, Kernel, State, Streams, SurrogateRMHMC
 from understudy.targets import Evaluator
 from understudy.warmup.learning import Exploration, check_metric_at
 from understudy.warmup.methods import RNSHMC, RNSRMHMC, Training
 from understudy.warmup.schedule import SETTLE, HMCWarmup, NoWarmup, RMHMCWarmup, Warmup
+from understudy.warmup.trajectories import TrajectoryWarmup
 
 
 def warmup_for(
@@ -16,6 +17,8 @@ def warmup_for(
     """Return the warm-up that a method needs; it may spend a few gradients on a first step size."""
     if isinstance(method, (RNSHMC, RNSRMHMC)):
         return Exploration(method, n_steps, evaluator, streams, state)
+    if isinstance(method, NUTS) or (isinstance(method, HMC) and is_free(method)):
+        return TrajectoryWarmup(method, n_steps, evaluator, streams, state)
     if isinstance(method, HMC):
         return HMCWarmup(method, n_steps, evaluator, streams, state)
     if isinstance(method, RMHMC):
@@ -25,6 +28,11 @@ def warmup_for(
     if isinstance(method, SurrogateRMHMC):
         warmup.n_metrics = check_metric_at(state, method)
     return warmup
+
+
+def is_free(method: HMC) -> bool:
+    """Whether nothing is said of its trajectories: neither their steps nor their length."""
+    return method.step_size is None and method.n_steps is None and method.trajectory_length is None
 
 
 def require_tuning_steps(method: Kernel | Training, n_steps: int) -> None:
@@ -38,7 +46,7 @@ def require_tuning_steps(method: Kernel | Training, n_steps: int) -> None:
             )
         require_tuning_steps(method.exploration, n_steps)
         return
-    if isinstance(method, HMC):
+    if isinstance(method, (HMC, NUTS)):
         learns = not method.is_set or method.metric in ("diagonal", "dense")
     else:
         learns = isinstance(method, RMHMC) and method.step_size is None

@@ -21,6 +21,7 @@ class Exploration:
     """Explore with exact HMC, collect, and train a surrogate at the end."""
 
     n_adaptive = 0
+    start = None
 
     def __init__(
         self, method: SurrogateMethod, n_steps: int, evaluator: Evaluator, streams: Streams, state: State

@@ -47,7 +47,7 @@ class TrajectoryLength:
 
     def renew(self, metric: EuclideanMetric) -> None:
         """Move to the best length that the steps since the last renewal tell of, and forget them."""
-        if len(self._seen) * len(self._seen[0][1].n_steps) < N_RANGES * FEWEST:
+        if not self._seen or len(self._seen) * len(self._seen[0][1].n_steps) < N_RANGES * FEWEST:
             return
         start = np.concatenate([before.position for before, _ in self._seen])
         end = np.concatenate([info.proposal for _, info in self._seen])

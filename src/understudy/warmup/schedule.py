@@ -22,7 +22,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 from understudy.dynamics import EuclideanMetric, UnitMetric
-from understudy.kernels import HMC, RMHMC, Info, Kernel, State, Streams
+from understudy.kernels import HMC, NUTS, RMHMC, Info, Kernel, State, Streams
 from understudy.targets import Evaluator
 from understudy.warmup.gradient_check import check_gradient
 from understudy.warmup.length import SPREAD, TrajectoryLength
@@ -64,6 +64,11 @@ class Warmup(Learner, Protocol):
 
     n_metrics: int
 
+    @property
+    def start(self) -> State | None:
+        """Where the chains are to begin, if not where they are."""
+        ...
+
     def freeze(self) -> Kernel:
         """Return the kernel that draws are kept from."""
         ...
@@ -73,6 +78,7 @@ class NoWarmup:
     """For kernels that come with all their settings."""
 
     n_metrics = n_adaptive = 0
+    start = None
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
@@ -89,6 +95,7 @@ class RMHMCWarmup:
     """Tune the step size of `RMHMC`, if it has none."""
 
     n_adaptive = 0
+    start = None
 
     def __init__(self, method: RMHMC, n_metrics: int = 0) -> None:
         self.n_metrics = n_metrics
@@ -103,7 +110,7 @@ class RMHMCWarmup:
         """The method with its current step size."""
         if self._tuner is None:
             return self._method
-        return _shortened(self._method.replace(step_size=float(self._tuner.current)))
+        return shortened(self._method.replace(step_size=float(self._tuner.current)))
 
     def learn(self, before: State, state: State, info: Info) -> None:
         """Learn from the acceptance rate."""
@@ -117,20 +124,21 @@ class RMHMCWarmup:
         if self._tuner is None:
             return self._method
         method = self._method.replace(step_size=float(self._tuner.average))
-        return method if self._has_length else _shortened(method)
+        return method if self._has_length else shortened(method)
 
 
 class HMCWarmup:
     """Learn what an `HMC` was not given."""
 
     n_metrics = n_adaptive = 0
+    start = None
 
     def __init__(
         self, method: HMC, n_steps: int, evaluator: Evaluator, streams: Streams, state: State
     ) -> None:
         dim = state.position.shape[1]
         self._method, self._dim = method, dim
-        self._shape = _metric_shape(method, dim)
+        self._shape = metric_shape(method, dim)
         self._learns_length = method.n_steps is None and method.trajectory_length is None
         self._metric = method.metric if isinstance(method.metric, EuclideanMetric) else UnitMetric()
         self._has_metric = self._shape == "fixed"
@@ -150,17 +158,17 @@ class HMCWarmup:
         spread = {} if self._length is None else {"jitter": SPREAD}
         method = self._with(None if self._step is None else self._step.current, **spread)
         if self._length is not None:
-            return _shortened(method, self._losses.most_steps)
+            return shortened(method, self._losses.most_steps)
         if self._step is None or method.n_steps is not None:
             return method
-        return _shortened(method) if self._has_metric else method.replace(**SETTLING)
+        return shortened(method) if self._has_metric else method.replace(**SETTLING)
 
     def freeze(self) -> HMC:
         """Return the method with averaged step size and length."""
         if self._step is not None and self._step.current.ndim:
             self._share_step()
         method = self._with(None if self._step is None else self._step.average)
-        return _shortened(method, self._losses.most_steps) if self._learns_length else method
+        return shortened(method, self._losses.most_steps) if self._learns_length else method
 
     def learn(self, before: State, state: State, info: Info) -> None:
         """Learn from one step of all chains."""
@@ -230,7 +238,7 @@ class HMCWarmup:
         return self._method.replace(**changes)
 
 
-def _shortened(method: AnyHMC, most_steps: int = MOST_STEPS) -> AnyHMC:
+def shortened(method: AnyHMC, most_steps: int = MOST_STEPS) -> AnyHMC:
     """Cut trajectories to what can be afforded, however small their steps may be for now."""
     longest = most_steps * float(np.min(np.asarray(method.step_size)))
     if method.trajectory_length is None or method.trajectory_length <= longest:
@@ -238,15 +246,15 @@ def _shortened(method: AnyHMC, most_steps: int = MOST_STEPS) -> AnyHMC:
     return method.replace(trajectory_length=longest)
 
 
-def window_edges(n_steps: int) -> list[int]:
-    """Return the steps at which windows close.
+def window_edges(n_steps: int, finish: int | None = None) -> list[int]:
+    """Return the steps at which windows close; the last steps of all, `finish` of them, are in none.
 
     Examples
     --------
     >>> window_edges(500)
     [10, 25, 47, 80, 130, 205, 450]
     """
-    last = n_steps - min(50, max(10, n_steps // 10))
+    last = n_steps - (min(50, max(10, n_steps // 10)) if finish is None else finish)
     edges, width = [SETTLE], 1.5 * SETTLE
     while edges[-1] + width + 1.5 * width <= last:
         edges.append(int(edges[-1] + width))
@@ -254,7 +262,7 @@ def window_edges(n_steps: int) -> list[int]:
     return [*edges, max(last, edges[-1] + 1)]
 
 
-def _metric_shape(method: HMC, dim: int) -> str:
+def metric_shape(method: HMC | NUTS, dim: int) -> str:
     """Return "diagonal" or "dense" if the metric is to be learnt, else "fixed"."""
     if isinstance(method.metric, EuclideanMetric) or method.metric == "unit":
         return "fixed"

@@ -35,6 +35,8 @@ class DualAveraging:
         First guess, shape () or (chains,).
     target : float
         Acceptance rate to reach.
+    reach : float
+        Multiple of the first guess that step sizes are drawn to while little is known.
 
     Examples
     --------
@@ -47,13 +49,15 @@ class DualAveraging:
 
     initial: np.ndarray
     target: float
+    reach: float = 10.0
     n_updates: int = field(default=0, init=False)
 
     def __post_init__(self) -> None:
-        self._mu = np.log(10.0 * self.initial)
+        self._mu = np.log(self.reach * self.initial)
         self._log_step = np.log(self.initial)
         self._log_average = np.log(self.initial)
         self._error = np.zeros_like(self._log_step)
+        self._tried: list[np.ndarray] = []
 
     @property
     def current(self) -> np.ndarray:
@@ -65,6 +69,17 @@ class DualAveraging:
         """Step size to keep."""
         return np.exp(self._log_average)
 
+    @property
+    def lasting(self) -> np.ndarray:
+        """Step size to keep for long: the mean (of logarithms) of all that were tried but the first third.
+
+        `average` leans on the last `n_updates**0.75` tries, in which chains may not have come to where steps must be
+        short.
+        """
+        if not self._tried:
+            return self.average
+        return np.exp(np.mean(self._tried[len(self._tried) // 3 :], axis=0))
+
     def update(self, acceptance: np.ndarray, largest: float = np.inf) -> None:
         """Learn from the acceptance rate of one step; never go beyond the `largest` step size."""
         self.n_updates += 1
@@ -72,6 +87,7 @@ class DualAveraging:
         self._error += (self.target - acceptance - self._error) / (t + T0)
         step = self._mu - np.sqrt(t) / GAMMA * self._error
         self._log_step = np.clip(step, LOG_SMALLEST, np.log(largest))
+        self._tried.append(self._log_step)
         self._log_average += t**-KAPPA * (self._log_step - self._log_average)
 
 
