@@ -114,6 +114,11 @@ class Candidates:
             self.playing = next(iter(self.fitted))
 
     @property
+    def can_train(self) -> bool:
+        """Whether there is more than one position with mass to learn from; outputs are learnt from anywhere."""
+        return hasattr(self.target, "likelihood") or len(self.diary.training().select()) > 1
+
+    @property
     def is_due(self) -> bool:
         """Whether enough has been learnt since the last training for another."""
         return len(self.diary) >= 1.2 * self.n_known

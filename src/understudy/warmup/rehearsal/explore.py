@@ -50,6 +50,8 @@ class Explorer:
         Coordinates of the moves; learnt again at every training.
     walkers : Walkers
     rng : Generator
+    lowest : float
+        The lowest potential that was known when they set out.
     """
 
     diary: Diary
@@ -57,6 +59,7 @@ class Explorer:
     frame: Whitening
     walkers: Walkers
     rng: np.random.Generator
+    lowest: float = -np.inf
     length: float = 1.0
     inner_steps: int = 1
     step_size: float | None = None
@@ -95,7 +98,12 @@ class Explorer:
         self.learn()
 
     def learn(self) -> None:
-        """Choose the frame anew, and train all candidates on all that is known."""
+        """Choose the frame anew, and train all candidates on all that is known.
+
+        Where the potential has just fallen so far that there is but one position to learn from, nothing changes.
+        """
+        if not self.candidates.can_train:
+            return
         if self.candidates.sd < FAIR:
             # From cold walkers: a warm one may have been sent where this surrogate is known to be wrong.
             cold = self.walkers.position[self.walkers.cold]

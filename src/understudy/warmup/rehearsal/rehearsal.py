@@ -219,7 +219,7 @@ def _check_densities(target: Forward, diary: Diary) -> None:
 
 def _explorer(diary: Diary, candidates: Candidates, start: Start, rng: np.random.Generator) -> Explorer:
     """Train for the first time, and set the walkers out."""
-    if not hasattr(diary.evaluator.target, "likelihood") and len(diary.training().select()) < 2:
+    if not candidates.can_train:
         raise BudgetError("nothing but one position is anywhere near the typical set")
     candidates.train(start.frame)
     _, known = diary.recall(start.position)
@@ -227,14 +227,17 @@ def _explorer(diary: Diary, candidates: Candidates, start: Start, rng: np.random
         diary.evaluate(start.position[~known])
     row, known = diary.recall(start.position)
     potential = np.where(known, diary.potentials[row], np.inf)
-    return Explorer(diary, candidates, start.frame, first_walkers(start.position, potential, rng), rng)
+    walkers = first_walkers(start.position, potential, rng)
+    return Explorer(diary, candidates, start.frame, walkers, rng, diary.lowest)
 
 
 def _explore(explorer: Explorer, plan: Plan, history: list[tuple[int, float]], tell: Tell) -> bool:
     """Walk and scout until the plan has enough; return whether the potential fell far below where walkers began."""
     diary, candidates = explorer.diary, explorer.candidates
-    idle, fell = 0, diary.lowest - typical_height(explorer.frame.mean.size)
+    idle, fallen = 0, explorer.lowest - typical_height(explorer.frame.mean.size)
     while idle < MOST_IDLE:
+        if diary.lowest < fallen:
+            return True
         known = len(diary)
         explorer.round()
         places = scouts(explorer, N_SCOUTS)
@@ -245,8 +248,6 @@ def _explore(explorer: Explorer, plan: Plan, history: list[tuple[int, float]], t
             explorer.narrow_frame()
         history.append((len(diary), candidates.sd))
         tell("explore", candidates.sd, explorer.accepted[-1])
-        if diary.lowest < fell:
-            return True
         playing = candidates.playing
         if plan.enough(len(diary), candidates.sd, diary.surprises(playing), diary.rate(playing)):
             break
