@@ -137,7 +137,9 @@ def try_again(
     seen = seen.rows(np.union1d(here, some))
     known = Evaluation(seen.position, seen.potential, seen.gradient, seen.outputs)
     own = Diary(evaluator, diary.gradient, [known])
-    plan = Plan(diary.evaluator.target.dim, n_draws, _AGAIN + _AGAIN_EACH * seen.dim + n_probes(), reserve=n_probes())
+    plan = Plan(
+        diary.evaluator.target.dim, n_draws, _AGAIN + _AGAIN_EACH * seen.dim + n_probes(), reserve=n_probes()
+    )
     covariance = kernel.metric.velocity(np.eye(seen.dim))  # type: ignore[union-attr]
     start = Start(state.position, Whitening(seen.position.mean(axis=0), np.linalg.cholesky(covariance)))
     candidates = Candidates(evaluator.target, own, streams.shared, method.surrogate)

@@ -28,7 +28,6 @@ from understudy.warmup import Auto, Learner, Training, Warmup, find_start, learn
 from understudy.warmup.rehearsal import Diary
 from understudy.warmup.schedule import NoWarmup
 
-
 #: Steps of the warm-up of a fall-back after which a surrogate is trained on what it has seen: at ends of its windows.
 TRY_AGAIN = (130, 450)
 
@@ -154,7 +153,12 @@ class Job:
         if found is None:
             return False
         self.method = self.request.method
-        self.kernel, self.state, self.report, self.training = found.kernel, found.state, found.report, found.training
+        self.kernel, self.state, self.report, self.training = (
+            found.kernel,
+            found.state,
+            found.report,
+            found.training,
+        )
         return True
 
     def draw(self, progress: Progress) -> None:

@@ -118,4 +118,6 @@ def test_who_fails_once_learns_on_and_who_always_fails_is_left_out(monkeypatch, 
     assert run.surrogate.exact_share == share
     # Two of warm-up itself, and twice two of what learnt from the fall-back.
     assert len(seen) == min(n_failures + 1, 6)
-    assert all(seen[i] < seen[i + 1] for i in range(0, len(seen) - 1, 2)), "it learnt on before it was tried again"
+    assert all(seen[i] < seen[i + 1] for i in range(0, len(seen) - 1, 2)), (
+        "it learnt on before it was tried again"
+    )

@@ -104,7 +104,9 @@ def _by_values(
     reach, both_ways = Reach(low.position, axes[:, unsure]), np.zeros((2, n))
 
     def rises(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        found = diary.evaluate(np.concatenate([places, 2.0 * low.position - places])).potential - low.potential
+        found = (
+            diary.evaluate(np.concatenate([places, 2.0 * low.position - places])).potential - low.potential
+        )
         up, down = both_ways[:, reach.todo] = found.reshape(2, -1)
         with np.errstate(invalid="ignore"):
             size = np.abs(up) + np.abs(down)

@@ -73,8 +73,7 @@ class Diary:
     def set_aside(self, first: int, height: float) -> None:
         """Learn nothing from what was heard from the `first` time on, but for potentials below a `height`.
 
-        Where descents come by from far away there are no draws, and a surrogate that learns it knows less of where there
-        are.
+        Where descents come by from far away there are no draws: a surrogate that learns it knows less of the rest.
         """
         for i, each in enumerate(self.heard[first:], first):
             low = each.potential < height

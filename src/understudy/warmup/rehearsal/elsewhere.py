@@ -10,8 +10,8 @@ No descent of n ends in a basin into which a share p of the prior descends with 
 one of a fifth in 3 runs of a hundred, in one of a fiftieth mostly. Where some were found there may be more, and others
 are looked for again, from where descents on the surrogate end.
 
-A log-density with a gradient has no prior to draw from, and no outputs to emulate. Its descents begin all round the mode
-that is known, at distances from a few to a hundred times its width, and the first step of each is Newton's with the
+A log-density with a gradient has no prior to draw from, and no outputs to emulate. Its descents begin all round the
+mode that is known, at distances of several to 60 times its width, and the first step of each is Newton's with the
 curvature of that mode: wherever the posterior is about normal, one step arrives. A second mode of the same width is
 arrived at from all places that are nearer to it, about half of them however many parameters there are; one half as
 wide hardly ever in many dimensions.
@@ -99,7 +99,9 @@ def look_far(explorer: Explorer, homes: Homes, n_draws: int) -> bool:
     known, dim, first = Known(explorer), frame.mean.size, len(diary.heard)
     most = len(diary) + max(int(FAR_SHARE * n_draws), FAR_LEAST)
     white = rng.standard_normal((N_FAR, dim))
-    white *= np.geomspace(NEAREST, FURTHEST, N_FAR)[:, None] / np.sqrt(np.mean(white**2, axis=1, keepdims=True))
+    white *= np.geomspace(NEAREST, FURTHEST, N_FAR)[:, None] / np.sqrt(
+        np.mean(white**2, axis=1, keepdims=True)
+    )
     begun = _after_newton(diary, frame, diary.evaluate(frame.from_white(white)))
     ends, low = [], diary.lowest + 0.5 * dim + 1.0  # where draws are, and so what is known
     for i in np.argsort(begun.potential, kind="stable"):
@@ -133,7 +135,11 @@ def _after_newton(diary: Diary, frame: Whitening, start: Evaluation) -> Evaluati
     position, potential, gradient = start.position.copy(), start.potential.copy(), start.gradient.copy()
     lower = end.potential < potential[going]
     rows = np.flatnonzero(going)[lower]
-    position[rows], potential[rows], gradient[rows] = end.position[lower], end.potential[lower], end.gradient[lower]
+    position[rows], potential[rows], gradient[rows] = (
+        end.position[lower],
+        end.potential[lower],
+        end.gradient[lower],
+    )
     return Evaluation(position, potential, gradient)
 
 

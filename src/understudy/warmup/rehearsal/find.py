@@ -95,7 +95,12 @@ def _mode(diary: Diary, start: State, rng: np.random.Generator) -> tuple[Descend
         slope = _slope(diary, frame, start.position[0], scaled)
         try:
             low = minimise(
-                slope, start, frame, calls, scaled=scaled, told=partial(_refuse_endless, diary, begun, ENDLESS)
+                slope,
+                start,
+                frame,
+                calls,
+                scaled=scaled,
+                told=partial(_refuse_endless, diary, begun, ENDLESS),
             )
         except BudgetError:
             _refuse_endless(diary, begun, ENDLESS_SO_FAR, _lowest(diary))

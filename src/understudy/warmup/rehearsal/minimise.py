@@ -10,8 +10,8 @@ slope along it has. The inverse Hessian is the dense one of BFGS,
 
 in the coordinates of a frame, in which scales are to be alike as far as they are known.
 
-The end of a descent is what it has found, not a promise: :math:`\tfrac12 g^T H g`, how far a quadratic would still fall,
-is small there. Who measures the curvature at the end can tell whether that is true.
+The end of a descent is what it has found, not a promise: :math:`\tfrac12 g^T H g`, how far a quadratic would still
+fall, is small there. Who measures the curvature at the end can tell whether that is true.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ OUT_OF_INFINITY, SHORTEST, LONGEST = 0.1, 0.05, 0.7
 MOST_TRIALS, LEAST_WORTH = 12, 1e-3
 #: Steps of differences relative to the position at first, and as a share of the posterior's width once that is known.
 FIRST_DIFFERENCE, DIFFERENCE = 1e-4, 0.05
-#: A difference that is smaller than this, relative to the potential, is rounding: the step is made longer so many times.
+#: A difference below this, relative to the potential, is rounding: the step is made longer by so much.
 ROUNDING, LONGER = 1e-11, 30.0
 
 #: Potential and gradient at one position, which may be known.
@@ -260,19 +260,16 @@ def _search(
     low, low_value, low_slope, high = 0.0, potential, falls, np.inf
     n_calls = 0
     for n_calls in range(1, min(MOST_TRIALS, most_calls) + 1):
-        there = position + share * (frame.factor @ step)
-        value, gradient = slope(there, potential + LEAST_GAIN * share * falls)
+        there, enough = position + share * (frame.factor @ step), potential + LEAST_GAIN * share * falls
+        value, gradient = slope(there, min(enough, low_value))
         along = float(frame.gradient_to_white(gradient[None])[0] @ step)
-        if value < best.potential:
-            best = _Line(there, value, gradient, share, n_calls)
-        if not value <= potential + LEAST_GAIN * share * falls or value >= low_value > -np.inf and low > 0:
+        if not value < min(enough, low_value):
             high = share
             share = low + (high - low) * _interpolated(low_value, low_slope, value, along, high - low)
-        elif along > -LEAST_BEND * falls and high < np.inf or abs(along) <= -LEAST_BEND * falls:
-            break
-        elif along > 0:  # beyond the lowest, but lower than the start: good enough
-            break
         else:
+            best = _Line(there, value, gradient, share, n_calls)
+            if along > LEAST_BEND * falls:  # no longer steep, or rising again
+                break
             low, low_value, low_slope = share, value, along
             share = 0.5 * (low + high) if high < np.inf else share * _extrapolated(falls, along)
         if high - low <= 1e-10 * high or -share * falls < LEAST_WORTH:

@@ -37,8 +37,8 @@ class Plan:
     more : int
         How many may be added to them while such looks find mass that the surrogate had walled off.
     patience : int
-        How many may be added while the surrogate is too poor to draw with alone, but gets better: an effective draw with
-        exact gradients costs ten to a hundred of them.
+        How many may be added while the surrogate is too poor to draw with alone, but gets better: an effective draw
+        with exact gradients costs ten to a hundred of them.
     poor_sd : float
         sd(D) when some were last added for that.
     to_find : int

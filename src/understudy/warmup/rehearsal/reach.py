@@ -98,7 +98,9 @@ class Reach:
             raise improper(target, away[far[0]], "does not fall off")
 
 
-def reach_out(diary: Diary, reach: Reach, rises: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]]) -> None:
+def reach_out(
+    diary: Diary, reach: Reach, rises: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]]
+) -> None:
     """Go along all axes until each has a good step; raise if one has no end.
 
     Parameters
