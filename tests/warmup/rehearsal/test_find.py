@@ -76,3 +76,57 @@ def test_no_step_of_the_descent_goes_to_the_end_of_the_world():
     diary, _ = start(target, init=[30.0, -40.0])
     position = np.concatenate([each.position for each in diary.heard])
     assert np.abs(position).max() < 1000.0
+
+
+def regression(gradient):
+    """A line through raw numbers: an intercept and a slope that are correlated by 0.9999, and the log of the noise."""
+    rng = np.random.default_rng(3)
+    x = np.arange(1952.0, 2014.0)
+    y = 9.0 + 0.03 * (x - 1983.0) + rng.standard_normal(len(x))
+
+    def both(q):
+        off = y - q[:, :1] - q[:, 1:2] * x
+        precision = np.exp(-2.0 * q[:, 2])
+        value = -len(x) * q[:, 2] - 0.5 * precision * (off**2).sum(axis=1)
+        slopes = [off.sum(axis=1) * precision, off @ x * precision, (off**2).sum(axis=1) * precision - len(x)]
+        return value, np.stack(slopes, axis=1)
+
+    target = Target(
+        lambda q: both(q)[0], value_and_gradient=both if gradient else None, dim=3, vectorized=True
+    )
+    design = np.stack([np.ones_like(x), x], axis=1)
+    best = np.linalg.lstsq(design, y, rcond=None)[0]
+    noise = np.mean((y - design @ best) ** 2)
+    return target, best, noise * np.linalg.inv(design.T @ design)
+
+
+@pytest.mark.parametrize("gradient", [True, False], ids=["gradients", "values"])
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_regression_on_raw_numbers_is_found_with_its_covariance(gradient, seed):
+    """From a million times above its lowest potential."""
+    target, best, covariance = regression(gradient)
+    diary, found = start(target, seed=seed)
+    assert diary.heard[0].potential.max() > 1e5 and len(diary) < (150 if gradient else 500)
+    off = found.frame.mean[:2] - best
+    assert off @ np.linalg.solve(covariance, off) < 1.0
+    ratio = np.linalg.eigvals(
+        np.linalg.solve(covariance, (found.frame.factor @ found.frame.factor.T)[:2, :2])
+    )
+    assert (ratio.real > 0.5).all() and (ratio.real < 2.0).all()
+
+
+def test_a_chain_that_has_found_something_far_lower_leads_the_others():
+    """One start is next to a shallow mode, and lower; the other arrives at a mode that is 60 below it."""
+
+    def both(x):
+        shallow, deep = 0.5 * ((x - 3.0) ** 2).sum(axis=1) + 60.0, 0.5 * (((x + 20.0) / 3.0) ** 2).sum(axis=1)
+        low = np.minimum(shallow, deep)
+        share = (np.exp(low - shallow) / (np.exp(low - shallow) + np.exp(low - deep)))[:, None]
+        value = -low + np.log(np.exp(low - shallow) + np.exp(low - deep))
+        return value, -share * (x - 3.0) - (1.0 - share) * (x + 20.0) / 9.0
+
+    target = Target(lambda x: both(x)[0], value_and_gradient=both, dim=2, vectorized=True)
+    _, found = start(target, chains=2, init=np.array([[3.0, 4.0], [-60.0, -50.0]]))
+    potential = Evaluator(target).value(found.position).potential
+    assert (potential < typical_height(2)).all()
+    assert np.allclose(found.frame.mean, -20.0, atol=3.0)

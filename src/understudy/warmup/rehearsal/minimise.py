@@ -191,7 +191,8 @@ def minimise(
         line = _search(slope, frame, position, potential, falls, step, share, most_calls - n_calls)
         n_calls += line.n_calls
         if line.position is None:
-            if not scaled:
+            if not scaled:  # not even straight down is there anything lower
+                settled = True
                 break
             inverse, scaled, longest = np.eye(dim), False, min(FIRST_STEP, longest)
             settled = _is_over(past, -falls)
