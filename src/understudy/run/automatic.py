@@ -252,11 +252,11 @@ def _remedies(target: AnyTarget) -> str:
     if hasattr(target, "likelihood"):
         adjoint = "" if target.has_gradient else "give a gradient (vjp= or jacobian=), "
         return f"{adjoint}start nearer (init=), take a narrower prior, or allow more warm-up (tune=)"
-    both = "bounds= for parameters that have them, start nearer (init=), rescale the parameters, or allow more warm-up"
+    both = "give bounds= for parameters that have them, start nearer (init=)"
     if target.has_gradient:
-        return f"give {both} (tune=)"
+        return f"{both}, or allow more warm-up (tune=)"
     other = "give a gradient (Target(gradient=...)), emulate outputs instead of a scalar (ForwardTarget)"
-    return f"{other}, give {both} (tune=)"
+    return f"{other}, {both}, rescale the parameters, or allow more warm-up (tune=)"
 
 
 def _told(trust: Trust, outside: float) -> Trust:

@@ -1,0 +1,101 @@
+"""`sample` starts wherever there is a gradient: other modes are found, and exact HMC takes over where nothing else does."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import understudy as us
+from understudy.errors import BudgetError, SurrogateError
+from understudy.results.statistics import statistics
+from understudy.run import automatic
+
+
+def two_modes(dim, weights, apart=8.0):
+    """Unit normals on both sides of the origin, with a gradient; their centres, and the direction between them."""
+    direction = np.ones(dim) / np.sqrt(dim)
+    centres = np.stack([-0.5 * apart * direction, 0.5 * apart * direction])
+
+    def both(x):
+        away = x[:, None] - centres
+        each = np.log(weights) - 0.5 * (away**2).sum(axis=2)
+        top = each.max(axis=1, keepdims=True)
+        share = np.exp(each - top)
+        total = share.sum(axis=1, keepdims=True)
+        return (top + np.log(total))[:, 0], -np.einsum("ij,ijk->ik", share / total, away)
+
+    target = us.Target(lambda x: both(x)[0], value_and_gradient=both, dim=dim, vectorized=True)
+    return target, centres, direction
+
+
+def fail(error):
+    def rehearse(diary, streams, init, plan, *_):
+        diary.evaluate(np.random.default_rng(0).normal(size=(8, diary.evaluator.target.dim)))
+        raise error
+
+    return rehearse
+
+
+NORMAL = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=3)
+
+
+class TestModes:
+    @pytest.mark.parametrize("dim", [2, 6])
+    def test_one_that_no_chain_starts_near_is_found_and_weighed(self, dim):
+        target, centres, direction = two_modes(dim, [0.8, 0.2])
+        init = centres[0] + np.random.default_rng(0).normal(size=(4, dim))
+        run = us.sample(target, draws=500, init=init, random_seed=1)
+        inside = (run.draws @ direction > 0.0)[..., None].astype(float)
+        found = statistics(inside)
+        assert abs(found.mean[0] - 0.2) < 4.0 * found.sd[0] / np.sqrt(found.ess[0])
+
+    def test_one_that_holds_all_the_mass_is_moved_to(self):
+        """The other has a share of e^-40, and all chains start there."""
+        target, centres, direction = two_modes(3, [1.0, np.exp(40.0)], apart=12.0)
+        run = us.sample(target, draws=200, init=centres[0], random_seed=1)
+        assert (run.draws @ direction > 0.0).all() and run.surrogate.exact_share == 0.0
+
+    def test_to_look_for_others_costs_little_where_there_are_none(self):
+        """Two gradients for each descent from far out: where the posterior is normal, one step arrives."""
+        asked = []
+
+        def gradient(x):
+            asked.append(np.array(x))
+            return -x
+
+        us.sample(us.Target(lambda x: -0.5 * x @ x, gradient, dim=4), draws=1000, random_seed=1)
+        far = np.linalg.norm(asked, axis=1) > 11.0  # six widths, sqrt(dim) each
+        assert 8 <= far.sum() <= 12
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BudgetError("nothing was found"), np.linalg.LinAlgError("not positive definite")],
+    ids=["budget", "numbers"],
+)
+class TestFallBack:
+    def test_exact_hmc_takes_over_and_what_it_sees_is_learnt_from(self, error, monkeypatch):
+        monkeypatch.setattr(automatic, "rehearse", fail(error))
+        run = us.sample(NORMAL, draws=100, random_seed=1)
+        assert run.complete and run.surrogate.exact_share == 0.0, (
+            "a normal posterior is learnt from a few steps"
+        )
+        assert run.posterior.cost.n_gradients == 0 and run.posterior.cost.n_values <= 400
+        assert run.warmup.draws.shape[1] < 500, "HMC did not go on to the end of its warm-up"
+
+    def test_where_nothing_can_be_learnt_it_draws(self, error, monkeypatch):
+        monkeypatch.setattr(automatic, "rehearse", fail(error))
+        monkeypatch.setattr(automatic, "learn_from", lambda *_: (_ for _ in ()).throw(error))
+        run = us.sample(NORMAL, draws=100, random_seed=1)
+        assert run.complete and run.surrogate.exact_share == 1.0 and isinstance(run.kernel, us.HMC | us.NUTS)
+        assert any("fell back on HMC" in warning for warning in run.summary().warnings)
+
+    def test_without_a_gradient_it_is_an_error_that_says_what_to_do(self, error, monkeypatch):
+        monkeypatch.setattr(automatic, "rehearse", fail(error))
+        with pytest.raises((BudgetError, SurrogateError), match=r"give a gradient"):
+            us.sample(us.Target(lambda x: -0.5 * x @ x, dim=3), draws=100, random_seed=1)
+
+    def test_a_limit_is_not_spent_on_it(self, error, monkeypatch):
+        monkeypatch.setattr(automatic, "rehearse", fail(error))
+        with pytest.raises((BudgetError, SurrogateError)):
+            us.sample(NORMAL, draws=100, max_evaluations=300, random_seed=1)
