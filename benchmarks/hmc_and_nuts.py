@@ -1,17 +1,23 @@
-"""HMC() without settings beside NumPyro's NUTS with a dense mass matrix, on the same exact potential.
+"""HMC() and NUTS() without settings beside the NUTS of NumPyro and nutpie, on the same exact potential.
 
-Both get 500 steps of warm-up, 4 chains and 1000 draws, the same starts, and the same target: NumPyro calls ours back
-from JAX, value and gradient together. Counted are gradients, warm-up included; seconds are not compared, since the
-callback costs NumPyro more than its own compiled model would. The figure is effective draws (smallest bulk ESS over
-the parameters, of means and of squares) per gradient; medians over seeds.
+All get 500 steps of warm-up, 4 chains and 1000 draws, and the same target: NumPyro (dense mass matrix) calls ours back
+from JAX, value and gradient together, and nutpie (its low-rank mass matrix) from Rust. NumPyro has our starts, nutpie
+some of the same law. Counted are gradients, warm-up included; seconds are not compared, since callbacks cost more than
+compiled models would. The figure is effective draws (smallest bulk ESS over the parameters, of means and of squares)
+per gradient; medians over seeds, and ratios of `HMC()` to each other row.
 
     pip install 'understudy[bench]'
-    python benchmarks/hmc_and_nuts.py [--seeds 3] [gaussian logistic-bank elliptic-pde ...]
+    python benchmarks/hmc_and_nuts.py [--seeds 3] [--without numpyro] [gaussian funnel posteriordb:garch-garch11 ...]
+
+Problems are built-in ones, `eight-schools-centred`, and `posteriordb:NAME` where there is a folder of posteriordb.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
+import warnings
+from pathlib import Path
 from statistics import median
 
 import jax
@@ -23,7 +29,20 @@ from numpyro.infer import MCMC, NUTS
 import understudy as us
 from understudy.problems import registry
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
 CHAINS, TUNE, DRAWS = 4, 500, 1000
+PROBLEMS = [
+    "gaussian",
+    "funnel",
+    "eight-schools",
+    "eight-schools-centred",
+    "poisson-gp",
+    "banana",
+    "student-t",
+]
+EFFECT = np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0])
+ERROR = np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0])
 
 
 class Counted:
@@ -82,9 +101,95 @@ def nuts(target, init, seed):
     return np.asarray(mcmc.get_samples(group_by_chain=True)), n_gradients
 
 
-def hmc(target, init, seed):
-    run = us.sample(target, DRAWS, tune=TUNE, chains=CHAINS, init=init, random_seed=seed, progressbar=False)
-    return run.draws, run.cost.n_gradients
+def nutpie_nuts(target, init, seed):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of the ArviZ that it brings
+        import nutpie
+        from nutpie.compiled_pyfunc import from_pyfunc
+
+    evaluator = us.Evaluator(target)
+
+    def both(position):
+        found = evaluator.value_and_gradient(np.asarray(position, dtype=float)[None])
+        return -float(found.potential[0]), -found.gradient[0]
+
+    model = from_pyfunc(
+        target.dim,
+        lambda: both,
+        lambda *_: lambda position: {"x": position},
+        [np.dtype(float)],
+        [(target.dim,)],
+        ["x"],
+        make_initial_point_fn=lambda number: starts(target, number % 2**32)[0],
+    )
+    trace = nutpie.sample(
+        model,
+        draws=DRAWS,
+        tune=TUNE,
+        chains=CHAINS,
+        cores=1,
+        seed=seed,
+        progress_bar=False,
+        low_rank_modified_mass_matrix=True,
+    )
+    n_gradients = sum(
+        int(stats["n_steps"].sum()) for stats in (trace.warmup_sample_stats, trace.sample_stats)
+    )
+    return trace.posterior["x"].values, n_gradients
+
+
+def ours(method):
+    def run(target, init, seed):
+        found = us.sample(
+            target,
+            DRAWS,
+            tune=TUNE,
+            chains=CHAINS,
+            method=method,
+            init=init,
+            random_seed=seed,
+            progressbar=False,
+        )
+        return found.draws, found.cost.n_gradients
+
+    return run
+
+
+METHODS = {"HMC()": ours(us.HMC()), "NUTS()": ours(us.NUTS()), "numpyro": nuts, "nutpie": nutpie_nuts}
+
+
+def eight_schools_centred():
+    """Effects of eight schools, their mean and the logarithm of their spread, as they are."""
+
+    def both(x):
+        effect, mean, log_spread = x[:, :8], x[:, 8:9], x[:, 9]
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = np.exp(log_spread)
+            off, width = (effect - mean) / spread[:, None], (spread / 5.0) ** 2
+            value = -0.5 * (((EFFECT - effect) / ERROR) ** 2).sum(axis=1) - 0.5 * (off**2).sum(axis=1)
+            value += -7.0 * log_spread - 0.5 * (mean[:, 0] / 5.0) ** 2 - np.log1p(width)
+            slope = np.column_stack(
+                [
+                    (EFFECT - effect) / ERROR**2 - off / spread[:, None],
+                    off.sum(axis=1) / spread - mean[:, 0] / 25.0,
+                    (off**2).sum(axis=1) - 7.0 - 2.0 * width / (1.0 + width),
+                ]
+            )
+        good = np.isfinite(value) & np.isfinite(slope).all(axis=1)
+        return np.where(good, value, -np.inf), np.where(good[:, None], slope, 0.0)
+
+    return us.Target(lambda x: both(x)[0], value_and_gradient=both, dim=10, vectorized=True)
+
+
+def problem(name):
+    """Return the target of a name."""
+    if name == "eight-schools-centred":
+        return eight_schools_centred()
+    if name.startswith("posteriordb:"):
+        from benchmarks.posteriordb.registry import posterior
+
+        return posterior(name.removeprefix("posteriordb:")).target()
+    return registry.get(name).target
 
 
 def figures(draws, n_gradients):
@@ -103,25 +208,30 @@ def figures(draws, n_gradients):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("problems", nargs="*", default=["gaussian", "logistic-bank", "elliptic-pde"])
+    parser.add_argument("problems", nargs="*", default=PROBLEMS)
     parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--without", nargs="*", default=[], choices=list(METHODS))
     options = parser.parse_args()
     jax.config.update("jax_enable_x64", True)
+    methods = {name: method for name, method in METHODS.items() if name not in options.without}
     for name in options.problems:
-        target = registry.get(name).target
-        found = {"HMC()": [], "NUTS, dense": []}
+        target = problem(name)
+        found = {method: [] for method in methods}
         for seed in range(options.seeds):
             init = starts(target, seed)
-            found["HMC()"].append(figures(*hmc(target, init, seed)))
-            found["NUTS, dense"].append(figures(*nuts(target, init, seed)))
-        print(f"\n{name} ({target.dim} parameters), medians of {options.seeds} seeds")
+            for method, sampled in methods.items():
+                found[method].append(figures(*sampled(target, init, seed)))
+        print(f"\n{name} ({target.dim} parameters), medians of {options.seeds} seeds", flush=True)
         for method, rows in found.items():
             shown = {key: median(row[key] for row in rows) for key in rows[0]}
             shown["R-hat"] = max(row["R-hat"] for row in rows)
-            print(f"  {method:12s}", "  ".join(f"{key} {value:,.4g}" for key, value in shown.items()))
+            print(f"  {method:8s}", "  ".join(f"{key} {value:,.4g}" for key, value in shown.items()))
+        first, *others = found
         for key in ("per gradient", "squares per gradient"):
-            ratios = [ours[key] / theirs[key] for ours, theirs in zip(*found.values(), strict=True)]
-            print(f"  ratio {key}: {median(ratios):.2f} (from {min(ratios):.2f} to {max(ratios):.2f})")
+            for other in others:
+                ratios = [a[key] / b[key] for a, b in zip(found[first], found[other], strict=True)]
+                spread = f"(from {min(ratios):.2f} to {max(ratios):.2f})"
+                print(f"  {first} over {other}, {key}: {median(ratios):.2f} {spread}", flush=True)
 
 
 if __name__ == "__main__":

@@ -151,23 +151,30 @@ class TestCost:
 class TestFrozen:
     """Nothing adapts while draws are kept."""
 
-    @pytest.mark.parametrize("kind", [us.HMC, us.RMHMC])
+    @pytest.mark.parametrize("kind", [us.HMC, us.NUTS, us.RMHMC])
     def test_all_kept_draws_come_from_one_object(self, kind, monkeypatch):
-        kernels, step = [], kind.step
+        kernels = []
 
-        def spy(self, streams, state, evaluator):
-            kernels.append(self)
-            return step(self, streams, state, evaluator)
+        def spied(step):
+            def spy(self, streams, state, evaluator):
+                kernels.append(self)
+                return step(self, streams, state, evaluator)
 
-        monkeypatch.setattr(kind, "step", spy)
-        method = us.HMC() if kind is us.HMC else us.RMHMC(n_steps=1, metric=Riemannian())
-        run = short(Counted().target, method)
+            return spy
+
+        for each in (us.HMC, us.NUTS, us.RMHMC):
+            monkeypatch.setattr(each, "step", spied(each.step))
+        run = short(
+            Counted().target, us.RMHMC(n_steps=1, metric=Riemannian()) if kind is us.RMHMC else kind()
+        )
         assert len(kernels) == TUNE + 12
         assert len({id(kernel) for kernel in kernels[TUNE:]}) == 1
         assert len({kernel.step_size for kernel in kernels[:TUNE] if np.ndim(kernel.step_size) == 0}) > 3
         frozen = kernels[-1]
         assert run.settings["step_size"] == frozen.step_size
-        assert run.settings["trajectory_length"] == frozen.trajectory_length
+        assert run.settings["kernel"] == type(frozen).__name__
+        if not isinstance(frozen, us.NUTS):
+            assert run.settings["trajectory_length"] == frozen.trajectory_length
 
     def test_the_statistics_say_so_too(self):
         run = us.sample(gumbel().target, draws=200, tune=60, method=us.HMC(), random_seed=1)

@@ -28,7 +28,8 @@ class HMC(Lengths):
     the state; trajectories are given up symmetrically; and `metropolis` accepts on the exact energy.
 
     Settings left out are learnt in the warm-up of `sample`; with `step_size` given and `metric` left out, the
-    metric is the identity.
+    metric is the identity. With neither step size nor length given, warm-up chooses between one length and `NUTS`, and
+    aims at an acceptance of at least 0.9 where the scale of the posterior varies.
 
     Parameters
     ----------

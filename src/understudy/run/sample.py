@@ -66,7 +66,7 @@ def sample(
         Number of chains; they move together, each with random numbers of its own.
     random_seed : int, optional
         The same seed gives the same draws.
-    method : Auto, HMC, RMHMC, RNSHMC, RNSRMHMC, ARNSHMC or a kernel, optional
+    method : Auto, HMC, NUTS, RMHMC, RNSHMC, RNSRMHMC, ARNSHMC or a kernel, optional
         How to sample; ``Auto()`` by default, which learns a stand-in and draws at one exact value each. ``HMC()`` tunes
         itself too, with exact gradients all the way.
     init : array_like of shape (dim,) or (chains, dim), optional

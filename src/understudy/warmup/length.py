@@ -35,10 +35,12 @@ class TrajectoryLength:
     ----------
     initial : float
         First guess.
+    most : float
+        What a trajectory may forget of means, at most, to be credited with it: beyond 1, it goes to the other side.
     """
 
-    def __init__(self, initial: float) -> None:
-        self.current = initial
+    def __init__(self, initial: float, most: float = 1.0) -> None:
+        self.current, self._most = initial, most
         self._seen: list[tuple[State, Info]] = []
 
     def add(self, before: State, info: Info) -> None:
@@ -64,16 +66,18 @@ class TrajectoryLength:
                 of_means = np.where(
                     rate > 0, rate * _squared(metric, end - start) / (2.0 * squared.mean()), 0.0
                 )
-            self.current = _best_time(time, of_means, of_squares, cost)
+            self.current = _best_time(time, of_means, of_squares, cost, self._most)
 
 
-def _best_time(time: np.ndarray, of_means: np.ndarray, of_squares: np.ndarray, cost: np.ndarray) -> float:
+def _best_time(
+    time: np.ndarray, of_means: np.ndarray, of_squares: np.ndarray, cost: np.ndarray, most: float
+) -> float:
     """Return the time of lowest cost for an effective draw, within the range of those tried."""
     ranges = np.array_split(np.argsort(time), N_RANGES)
     centre = np.array([np.log(time[rows]).mean() for rows in ranges])
     draws = [
-        np.array([_effective(forgotten[rows].mean()) for rows in ranges])
-        for forgotten in (of_means, of_squares)
+        np.array([_effective(forgotten[rows].mean(), most_forgotten) for rows in ranges])
+        for forgotten, most_forgotten in ((of_means, most), (of_squares, 1.0))
     ]
     price = np.log([cost[rows].mean() for rows in ranges]) + np.log(1.0 / draws[0] + 1.0 / draws[1])
     curvature, slope, _ = np.polyfit(centre - centre.mean(), price, 2)
@@ -82,9 +86,9 @@ def _best_time(time: np.ndarray, of_means: np.ndarray, of_squares: np.ndarray, c
     return float(np.exp(np.clip(centre.mean() - 0.5 * slope / curvature, centre[0], centre[-1])))
 
 
-def _effective(forgotten: float) -> float:
+def _effective(forgotten: float, most: float) -> float:
     """Effective draws of one trajectory that forgets this share of the past."""
-    c = min(max(forgotten, 1e-6), 1.0)
+    c = min(max(forgotten, 1e-6), most)
     return c / (2.0 - c)
 
 

@@ -34,6 +34,8 @@ SETTLING_DEPTH, TUNING_DEPTH = 5, 8
 FINISH = 5
 #: How much longer steps are tried where a good step size is known already.
 NEAR = 2.0
+#: What one trajectory may forget of means: up to 1.5 effective draws, as trees have, and yet one of squares.
+BEYOND = 1.2
 #: Steps of each kind, at least, before one is chosen.
 FEWEST = 20
 #: No single length, or step size, fits where the standard deviation of the doublings of trees is above this (of normal
@@ -157,7 +159,7 @@ class TrajectoryWarmup:
             if self._hmc_step is None or self._length is None or is_first:
                 assert self._tree_step is not None
                 self._hmc_step = again(self._tree_step)
-                self._length = TrajectoryLength(QUARTER_TURN)
+                self._length = TrajectoryLength(QUARTER_TURN, BEYOND)
             else:
                 self._hmc_step = again(self._hmc_step)
             self._choose()
