@@ -128,7 +128,7 @@ def rehearse(
     explorer = _explorer(diary, candidates, start, rng)
     history: list[tuple[int, float]] = []
     homes = Homes.of(explorer)
-    audits, walled, searches = 0, False, MOST_SEARCHES if by_outputs and not limited else 0
+    audits, walled, searches = 0, "", MOST_SEARCHES if by_outputs and not limited else 0
     evaluator.limit = plan.most + plan.more
     try:
         while True:
@@ -143,7 +143,7 @@ def rehearse(
                 searches = 0
             if homes.call_back(explorer):
                 explorer.rounds(N_RECALLED)
-            walled = plan.reserve > 0 and _is_walled(explorer, tell)
+            walled = _is_walled(explorer, tell) if plan.reserve else ""
             if not walled:
                 audits += 1
                 if audits > MOST_AUDITS or not _is_surprised(explorer, plan, tell):
@@ -156,14 +156,17 @@ def rehearse(
     if candidates.n_known < len(diary):
         explorer.learn()
     homes.call_back(explorer)
-    outcome = replace(_outcome(explorer, streams, history), walled=walled)
+    outcome = replace(_outcome(explorer, streams, history), walled=bool(walled))
     if diary.gradient and not limited:
         outcome = _piloted(explorer, streams, history, outcome, plan.n_draws, tell)
     if plan.reserve and outcome.sd < USELESS and n_tail_probes() <= COVER_SHARE * plan.n_draws:
         room = 0 if limited else evaluator.counts.n_exact + plan.reserve
         evaluator.limit = max(plan.most + plan.more, room)
         tell("look along tails", outcome.sd, explorer.accepted[-1])
-        outcome = _covered(explorer, streams, history, outcome)
+        # Tails are looked at once more, and said of by themselves.
+        outcome = _covered(
+            explorer, streams, history, replace(outcome, walled=outcome.walled and walled != "tail")
+        )
     evaluator.observer = None
     return outcome
 
@@ -210,8 +213,8 @@ def _explore(explorer: Explorer, plan: Plan, history: list[tuple[int, float]], t
             return
 
 
-def _is_walled(explorer: Explorer, tell: Tell) -> bool:
-    """Look beyond the frontier; learn from what was found there if it calls for more, and return whether it does."""
+def _is_walled(explorer: Explorer, tell: Tell) -> str:
+    """Look beyond the frontier; learn from what was found there if it calls for more, and return what that was."""
     diary, candidates = explorer.diary, explorer.candidates
     tell("look beyond", candidates.sd, explorer.accepted[-1])
     if len(diary) > NEWS * candidates.n_known:
@@ -256,7 +259,7 @@ def _piloted(
             return found
         explorer.rounds(N_RECALLED)
         walled = _is_walled(explorer, tell)
-        outcome = replace(_outcome(explorer, streams, history), walled=walled)
+        outcome = replace(_outcome(explorer, streams, history), walled=walled == "wall")
     return outcome
 
 
