@@ -1,4 +1,4 @@
-"""`sample` starts wherever there is a gradient: other modes are found, and exact HMC takes over where nothing else does."""
+"""`sample` starts wherever there is a gradient: other modes are found, and exact HMC takes over if all else fails."""
 
 from __future__ import annotations
 

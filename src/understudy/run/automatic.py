@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
+from understudy.dynamics import EuclideanMetric
 from understudy.errors import BudgetError, SurrogateError, UnderstudyError
-from understudy.kernels import HMC, Kernel, Mixture, State, Streams, SurrogateTransition
+from understudy.kernels import Kernel, Mixture, State, Streams, SurrogateTransition
 from understudy.results import SurrogateReport
 from understudy.run.progress import Progress
 from understudy.surrogates import TrainingSet, Whitening
@@ -112,7 +113,13 @@ def prepare(
 
 
 def try_again(
-    method: Auto, diary: Diary, streams: Streams, kernel: HMC, state: State, n_draws: int, progress: Progress
+    method: Auto,
+    diary: Diary,
+    streams: Streams,
+    metric: EuclideanMetric,
+    state: State,
+    n_draws: int,
+    progress: Progress,
 ) -> Prepared | None:
     """Learn from what exact HMC has seen in its warm-up; None if the surrogate has not earned full trust even so.
 
@@ -122,8 +129,8 @@ def try_again(
     diary : Diary
         Has heard all that HMC has evaluated.
     streams : Streams
-    kernel : HMC
-        As tuned by then: its metric tells the coordinates.
+    metric : EuclideanMetric
+        As HMC has learnt it by then: it tells the coordinates.
     state : State
         Where the chains of HMC are.
     n_draws : int
@@ -140,7 +147,7 @@ def try_again(
     plan = Plan(
         diary.evaluator.target.dim, n_draws, _AGAIN + _AGAIN_EACH * seen.dim + n_probes(), reserve=n_probes()
     )
-    covariance = kernel.metric.velocity(np.eye(seen.dim))  # type: ignore[union-attr]
+    covariance = metric.velocity(np.eye(seen.dim))
     start = Start(state.position, Whitening(seen.position.mean(axis=0), np.linalg.cholesky(covariance)))
     candidates = Candidates(evaluator.target, own, streams.shared, method.surrogate)
     limit = evaluator.limit

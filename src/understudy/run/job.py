@@ -143,12 +143,10 @@ class Job:
     def _hand_over(self, progress: Progress) -> bool:
         """Learn from what a fall-back has seen so far; return whether a surrogate draws after all."""
         assert isinstance(self.request.method, Auto) and self._diary is not None and self.state is not None
-        kernel = self._warmup.kernel  # type: ignore[union-attr]
-        if not isinstance(kernel, HMC):
-            return False
+        metric: Any = self._warmup.kernel.metric  # type: ignore[union-attr]
         n_draws = self._planned * self.streams.n_chains
         found = try_again(
-            self.request.method, self._diary, self.streams, kernel, self.state, n_draws, progress
+            self.request.method, self._diary, self.streams, metric, self.state, n_draws, progress
         )
         if found is None:
             return False

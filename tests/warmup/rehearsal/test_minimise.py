@@ -1,4 +1,4 @@
-"""Descents from bad starts: they survive cliffs, exponentials and infinities, and stop when there is no more to gain."""
+"""Descents from bad starts survive cliffs, exponentials and infinities, and stop when there is no more to gain."""
 
 from __future__ import annotations
 

@@ -44,8 +44,10 @@ SLOW = 0.6
 #: Where the profile is met on its way out, as a share of the way; and how far beyond its end the surrogate is followed.
 INSIDE = 0.5
 FURTHER = np.array([0.0, 0.03, 0.07, 0.12, 0.2, 0.3, 0.45, 0.65, 0.9, 1.2, 1.6, 2.1, 2.8, 4.0])
+#: Descents across, of a few steps each, to the bottom of the profile.
+N_DESCENTS = 3
 #: A share of the variance hidden in a tail that calls for more.
-HIDDEN = 0.03
+HIDDEN = 0.05
 #: A surrogate that is too high by no more than this hides nothing; the least rise of V that is told from none; and
 #: how far below its end a surrogate may be beyond, which is not a tail but a pocket.
 CLOSE, LEAST_RISE, DEEPEST = 1.0, 0.2, -1.0
@@ -81,8 +83,9 @@ class Profile:
         Where the profile is at an outermost draw.
     slope : ndarray of shape (sides, dim)
         How it goes on, across the direction, for each unit along it.
-    reach, sd : ndarray of shape (sides,)
-        The distance of its end from the median of the draws, and their standard deviation.
+    reach, excess, sd : ndarray of shape (sides,)
+        The distance of its end from the median of the draws, how much further those beyond are in the mean, as a share
+        of that, and the standard deviation of all.
     potential : ndarray of shape (sides,)
         What is foretold at the end.
     spread : ndarray of shape (sides,)
@@ -96,6 +99,7 @@ class Profile:
     end: np.ndarray
     slope: np.ndarray
     reach: np.ndarray
+    excess: np.ndarray
     sd: np.ndarray
     potential: np.ndarray
     spread: np.ndarray
@@ -113,24 +117,22 @@ class Profile:
         low, median, high = np.quantile(along, [0.25, 0.5, 0.75], axis=0)
         rank = outer_rank(len(white))
         last = np.argsort(-along, axis=0, kind="stable")[rank - 1]
-        reach = along[last, np.arange(len(last))] - median
+        place = along[last, np.arange(len(last))]
+        reach, excess = place - median, np.maximum(along - place, 0.0).sum(axis=0) / rank
         sides = np.argsort(-reach / np.maximum(high - low, 1e-300), kind="stable")[:N_SIDES]
         direction, reach, sd = direction[sides], reach[sides], along.std(axis=0)[sides]
+        excess = excess[sides] / np.maximum(reach, 1e-300)
         back = (1.0 - INSIDE) * reach[:, None]
         with np.errstate(all="ignore"):
-            end = descend_across(surrogate, own, white[last[sides]], direction)
-            inside = descend_across(surrogate, own, end - back * direction, direction)
+            end = _bottom(surrogate, own, white[last[sides]], direction)
+            inside = _bottom(surrogate, own, end - back * direction, direction)
             slope = (end - inside) / back - direction
-            spread = _half_log_det(surrogate, own, end, direction)
-            spread = (spread - _half_log_det(surrogate, own, inside, direction)) / -np.log(INSIDE)
-            # A tail that gets wider or narrower in proportion to its distance is the most that is believed.
-            spread = np.clip(spread, 1.0 - own.mean.size, own.mean.size - 1.0)
+            spread = _spread(surrogate, own, end, inside, direction)
             potential = _continued(surrogate, own, end, direction, reach[:, None] * FURTHER, slope)
             rise = potential - potential[:, :1] + spread[:, None] * np.log1p(FURTHER)
         rise = np.where(np.isfinite(rise), rise, np.inf)
-        found = cls(
-            sides % own.mean.size, direction, end, slope, reach, sd, potential[:, 0] + usual, spread, rise
-        )
+        parameter, said = sides % own.mean.size, potential[:, 0] + usual
+        found = cls(parameter, direction, end, slope, reach, excess, sd, said, spread, rise)
         known = (reach > 0) & (sd > 0) & np.isfinite(potential[:, 0]) & np.isfinite(end + slope).all(axis=1)
         return found.rows(np.flatnonzero(known))
 
@@ -169,7 +171,9 @@ class Profile:
             exact = np.where(lower > 0.0, np.minimum(exact, own), own)
             density = np.exp(-own)
             more = np.trapezoid((np.exp(-np.maximum(exact, DEEPEST)) - density) * (1.0 + x) ** 2, x)
-            return np.asarray((self.reach / self.sd) ** 2 * more / np.trapezoid(density, x))
+            # Draws that are further out than the profile has it are of the surrogate too.
+            length = np.maximum(np.trapezoid(density, x), self.excess)
+            return np.asarray((self.reach / self.sd) ** 2 * more / length)
 
 
 @dataclass(frozen=True)
@@ -283,6 +287,13 @@ def _probe(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarra
     return place, first.potential, hidden * share, profile.parameter
 
 
+def _bottom(surrogate: Fitted, own: Whitening, white: np.ndarray, direction: np.ndarray) -> np.ndarray:
+    """Return the lowest positions in the planes across directions; a tail must not look flat for lack of steps."""
+    for _ in range(N_DESCENTS):
+        white = descend_across(surrogate, own, white, direction)
+    return white
+
+
 def _continued(
     surrogate: Fitted,
     own: Whitening,
@@ -298,11 +309,22 @@ def _continued(
     return np.asarray(np.fmin(before, after).reshape(way.shape))
 
 
-def _half_log_det(surrogate: Fitted, own: Whitening, white: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """Return half the log-determinant of the Hessian across directions."""
-    values = np.linalg.eigvalsh(across_hessian(surrogate, own, white, direction))
+def _spread(
+    surrogate: Fitted, own: Whitening, end: np.ndarray, inside: np.ndarray, direction: np.ndarray
+) -> np.ndarray:
+    """Return what half the log-determinant across grows by, for each unit of the logarithm of the distance.
+
+    From the two halves of the way from inside to the end: the smaller of both, and 0 if they disagree on the sign. A
+    tail that gets wider or narrower in proportion to its distance is the most that is believed.
+    """
+    places = np.concatenate([inside, 0.5 * (inside + end), end])
+    values = np.linalg.eigvalsh(across_hessian(surrogate, own, places, np.tile(direction, (3, 1))))
     # The direction itself has the eigenvalue 0, and counts as much at each of its places.
-    return np.asarray(0.5 * np.log(np.maximum(values, LEAST_CURVATURE)).sum(axis=1))
+    found = 0.5 * np.log(np.maximum(values, LEAST_CURVATURE)).sum(axis=1).reshape(3, -1)
+    first, second = np.diff(found, axis=0) / np.diff(np.log([INSIDE, 0.5 * (1.0 + INSIDE), 1.0]))[:, None]
+    smaller = np.where(np.abs(first) < np.abs(second), first, second)
+    most = own.mean.size - 1.0
+    return np.where(first * second > 0.0, np.clip(smaller, -most, most), 0.0)
 
 
 def _lower(

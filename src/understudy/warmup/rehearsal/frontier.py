@@ -14,6 +14,8 @@ Where the potential is below what was foretold and there is mass, a warm walker 
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 
 from understudy.surrogates import Whitening
@@ -47,17 +49,17 @@ def n_probes() -> int:
     return N_OUTERMOST + N_OTHERS + N_OUTWARDS + N_POCKETS * (1 + N_HALVES) + n_tail_probes()
 
 
-def look_beyond(explorer: Explorer) -> bool:
-    """Evaluate beyond the frontier, and send walkers to surprises; return whether what was found calls for more.
+def look_beyond(explorer: Explorer) -> Literal["", "tail", "wall"]:
+    """Evaluate beyond the frontier, and send walkers to surprises; return what was found that calls for more, if any.
 
-    It does if many of the values were surprises, or if one of them was a grave one: far below what was foretold, and as
-    low as draws are.
+    A wall, if many of the values were surprises, or if one of them was a grave one: far below what was foretold, and as
+    low as draws are; else a tail that is cut.
     """
     diary, candidates = explorer.diary, explorer.candidates
     draws = surrogate_draws(explorer)
     places = beyond(explorer, draws)
     if not len(places):
-        return True
+        return "wall"
     foretold = candidates.foretell(places)
     usual = middle(diary.discrepancies(candidates.playing))
     potential = diary.try_out(places, "frontier", foretold).potential
@@ -76,7 +78,9 @@ def look_beyond(explorer: Explorer) -> bool:
     )
     lost = _close_pockets(explorer, draws)
     many = max(surprising.mean(), lost * MANY / MANY_LOST) > MANY
-    return bool(grave.any() or many or len(tails) or pits.any())
+    if grave.any() or many or pits.any():
+        return "wall"
+    return "tail" if len(tails) else ""
 
 
 def usual_height(dim: int) -> float:

@@ -140,7 +140,7 @@ def learn_from(
     explorer = _explorer(diary, candidates, start, rng)
     history: list[tuple[int, float]] = []
     homes = Homes.of(explorer)
-    audits, walled, restarts = 0, False, 0
+    audits, walled, restarts = 0, "", 0
     searches = MOST_SEARCHES if (by_outputs or diary.gradient) and not plan.is_limited else 0
     evaluator.limit = diary.begun + plan.most_in_all
     try:
@@ -160,7 +160,7 @@ def learn_from(
                 searches = 0
             if homes.call_back(explorer):
                 explorer.rounds(N_RECALLED)
-            walled = plan.reserve > 0 and _is_walled(explorer, tell)
+            walled = _is_walled(explorer, tell) if plan.reserve else ""
             if not walled:
                 audits += 1
                 enough = audits > MOST_AUDITS or not _is_surprised(explorer, plan, tell)
@@ -178,14 +178,17 @@ def learn_from(
     if candidates.n_known < len(diary):
         explorer.learn()
     homes.call_back(explorer)
-    outcome = replace(_outcome(explorer, streams, history), walled=walled)
+    outcome = replace(_outcome(explorer, streams, history), walled=bool(walled))
     if diary.gradient and not plan.is_limited:
         outcome = _piloted(explorer, streams, history, outcome, plan.n_draws, tell)
     if plan.reserve and outcome.sd < USELESS and n_tail_probes() <= COVER_SHARE * plan.n_draws:
         room = 0 if plan.is_limited else evaluator.counts.n_exact + plan.reserve
         evaluator.limit = max(diary.begun + plan.most_in_all, room)
         tell("look along tails", outcome.sd, explorer.accepted[-1])
-        outcome = _covered(explorer, streams, history, outcome)
+        # Tails are looked at once more, and said of by themselves.
+        outcome = _covered(
+            explorer, streams, history, replace(outcome, walled=outcome.walled and walled != "tail")
+        )
     evaluator.observer = None
     return outcome
 
@@ -254,8 +257,8 @@ def _explore(explorer: Explorer, plan: Plan, history: list[tuple[int, float]], t
     return False
 
 
-def _is_walled(explorer: Explorer, tell: Tell) -> bool:
-    """Look beyond the frontier; learn from what was found there if it calls for more, and return whether it does."""
+def _is_walled(explorer: Explorer, tell: Tell) -> str:
+    """Look beyond the frontier; learn from what was found there if it calls for more, and return what that was."""
     diary, candidates = explorer.diary, explorer.candidates
     tell("look beyond", candidates.sd, explorer.accepted[-1])
     if len(diary) > NEWS * candidates.n_known:
@@ -300,7 +303,7 @@ def _piloted(
             return found
         explorer.rounds(N_RECALLED)
         walled = _is_walled(explorer, tell)
-        outcome = replace(_outcome(explorer, streams, history), walled=walled)
+        outcome = replace(_outcome(explorer, streams, history), walled=walled == "wall")
     return outcome
 
 
