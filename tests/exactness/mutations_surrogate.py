@@ -14,7 +14,6 @@ import understudy.kernels.stages
 import understudy.kernels.transition
 from understudy import SurrogateHMC, SurrogateTransition
 from understudy.dynamics import glide, swing
-from understudy.dynamics.swing import turn
 from understudy.kernels.guides import SurrogateGuide
 from understudy.kernels.leaps import Leaps
 from understudy.kernels.stages import Swinging
@@ -129,6 +128,9 @@ def no_inner_decision(patch):
 @mistake("swing that does not read the same backwards", SWUNG)
 def lopsided(patch):
     """A whole turn before each kick and none after it."""
+
+    def turn(q, p, cosine, sine):
+        return cosine * q + sine * p, cosine * p - sine * q
 
     def late(gradient, position, momentum, step_size, n_steps):
         half = np.cos(0.5 * step_size)[:, None], np.sin(0.5 * step_size)[:, None]

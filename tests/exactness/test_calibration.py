@@ -20,6 +20,7 @@ from public_kernels import public_kernels
 
 from understudy import (
     HMC,
+    NUTS,
     RMHMC,
     ImplicitSolver,
     SurrogateHMC,
@@ -48,6 +49,7 @@ def curved(model):
 
 KERNELS = {
     "HMC": lambda model, target: HMC(**settings(model)),
+    "NUTS": lambda model, target: NUTS(model.step_size, metric=settings(model)["metric"]),
     "RMHMC": lambda model, target: RMHMC(**curved(model)),
     "SurrogateHMC": lambda model, target: SurrogateHMC(surrogate=Crude(target), **settings(model)),
     "SurrogateRMHMC": lambda model, target: SurrogateRMHMC(surrogate=Crude(target), **curved(model)),

@@ -114,7 +114,7 @@ def test_without_retries_a_failure_stops_at_once(whole):
     counted = Counted(at={number: crash})
     with pytest.raises(EvaluationError):
         us.sample(counted.target, retries=0, **SHAPE)
-    assert counted.calls == number
+    assert counted.calls < number + CHAINS, "others of the same batch may have been under way"
 
 
 def test_an_interrupt_at_the_very_end_is_too_late(whole, monkeypatch):
@@ -165,7 +165,8 @@ class TestReject:
 def test_a_wrong_shape_in_the_middle_is_told_as_such(whole):
     """Once a target has answered well, it is a failure like any other: how a solver that stops early shows itself."""
     number = call_number(whole, "draws")
-    wrong = Counted(at={number: lambda: np.zeros(3), number + 1: lambda: np.zeros(3)})
+    # The position and its retry, whatever else is in the batch.
+    wrong = Counted(at={number + i: lambda: np.zeros(3) for i in range(2 * CHAINS)})
     with pytest.raises(EvaluationError, match=r"single number, got shape \(3,\)") as caught:
         us.sample(wrong.target, **SHAPE)
     assert caught.value.run.draws.shape[1] > 0

@@ -89,7 +89,7 @@ def gaussian(dim: int = 2) -> ExactTarget:
 
     Examples
     --------
-    >>> gaussian().expected["q0 q1"]
+    >>> round(gaussian().expected["q0 q1"], 12)
     0.8
     """
     return _linked("gaussian", variables.NORMAL, 0.8, 0.0, dim)

@@ -49,7 +49,7 @@ class Diary:
     heard: list[Evaluation] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
     begun: int = field(default=0, init=False)  # exact evaluations before it was begun
-    n_aside: int = field(default=0, init=False)  # paid for, but not learnt from
+    aside: list[Evaluation] = field(default_factory=list, init=False)  # heard, but not learnt from
 
     def __post_init__(self) -> None:
         self.evaluator.observer = self.heard.append
@@ -68,7 +68,7 @@ class Diary:
         return self.known + self.heard
 
     def __len__(self) -> int:
-        return self.n_aside + sum(len(each.potential) for each in self.heard)
+        return sum(len(each.potential) for each in (*self.heard, *self.aside))
 
     def set_aside(self, first: int, height: float) -> None:
         """Learn nothing from what was heard from the `first` time on, but for potentials below a `height`.
@@ -77,9 +77,8 @@ class Diary:
         """
         for i, each in enumerate(self.heard[first:], first):
             low = each.potential < height
-            self.n_aside += int((~low).sum())
-            parts = (each.position, each.potential, each.gradient, each.outputs)
-            self.heard[i] = Evaluation(*(None if part is None else part[low] for part in parts))  # type: ignore[arg-type]
+            self.heard[i] = _rows(each, low)
+            self.aside.append(_rows(each, ~low))
 
     @property
     def lowest(self) -> float:
@@ -99,9 +98,9 @@ class Diary:
         self.trials.append(Trial(kind, known, found.potential, foretold))
         return found
 
-    def training(self) -> TrainingSet:
-        """Return all that can be learnt from, each position once."""
-        everything = self.everything
+    def training(self, *, with_aside: bool = False) -> TrainingSet:
+        """Return all that can be learnt from, each position once; and what was set aside, if that is wanted too."""
+        everything = self.everything + (self.aside if with_aside else [])
         position = np.concatenate([each.position for each in everything])
         potential = np.concatenate([each.potential for each in everything])
         usable = np.isfinite(potential)
@@ -296,6 +295,17 @@ def middle(discrepancy: np.ndarray) -> float:
     """Return the median of those that are finite: where there is no mass the discrepancy is infinite."""
     finite = discrepancy[np.isfinite(discrepancy)]
     return float(np.median(finite)) if len(finite) else 0.0
+
+
+def _rows(evaluation: Evaluation, chosen: np.ndarray) -> Evaluation:
+    """Return some of the evaluations, by a mask."""
+    gradient, outputs = evaluation.gradient, evaluation.outputs
+    return Evaluation(
+        evaluation.position[chosen],
+        evaluation.potential[chosen],
+        None if gradient is None else gradient[chosen],
+        None if outputs is None else outputs[chosen],
+    )
 
 
 def _gradient(evaluation: Evaluation) -> np.ndarray:

@@ -350,6 +350,6 @@ def _outcome(explorer: Explorer, streams: Streams, history: list[tuple[int, floa
         sd=candidates.sd,
         usual=middle(diary.discrepancies(candidates.playing)),
         surprises=diary.surprises(candidates.playing),
-        training=diary.training(),
+        training=diary.training(with_aside=True),
         history=np.array(history).reshape(-1, 2),
     )
