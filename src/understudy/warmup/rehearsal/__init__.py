@@ -12,6 +12,7 @@
 `elsewhere`     descents from all over the prior, where outputs make them cheap
 `audit`         a few trajectories with exact gradients
 `frontier`, `crest` a few values beyond the outermost draws, round bends too
+`coverage`      far out along the tails of each parameter, on its profile
 `plan`, `law`   when to stop: what a surrogate of given quality is worth
 `freeze`        choose the inner steps of the draws, on the surrogate alone
 `modes`         leaps between those that chains of the surrogate do not pass between

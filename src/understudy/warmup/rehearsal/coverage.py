@@ -37,13 +37,13 @@ N_SIDES, N_AGAIN, N_LAST = 8, 6, 3
 N_CHAINS, N_SETTLE, N_STEPS = 64, 8, 32
 #: A tail is measured from the draw that is the outermost but so many, or but for one of so many.
 FEWEST, ONE_OF = 3, 200
-#: How many times as far as that draw, at least and at most: at first, and then.
-TIMES = (1.3, 1.5), (1.8, 2.6)
+#: How many times as far as the outermost draw, at least and at most: at first, and then.
+TIMES = (1.2, 1.4), (1.7, 2.5)
 #: Sides on which V rises so fast, as a share of how it would for a normal, are followed no further.
 SLOW = 0.6
 #: Where the profile is met on its way out, as a share of the way; and how far beyond its end the surrogate is followed.
 INSIDE = 0.5
-FURTHER = np.array([0.0, 0.03, 0.07, 0.12, 0.2, 0.3, 0.45, 0.65, 0.9, 1.2, 1.6, 2.1, 2.8, 4.0])
+FURTHER = np.array([0.0, 0.03, 0.07, 0.12, 0.2, 0.3, 0.45, 0.65, 0.9, 1.2, 1.6, 2.1, 2.8, 4.0, 6.0])
 #: Descents across, of a few steps each, to the bottom of the profile.
 N_DESCENTS = 3
 #: A share of the variance hidden in a tail that calls for more.
@@ -83,9 +83,10 @@ class Profile:
         Where the profile is at an outermost draw.
     slope : ndarray of shape (sides, dim)
         How it goes on, across the direction, for each unit along it.
-    reach, excess, sd : ndarray of shape (sides,)
-        The distance of its end from the median of the draws, how much further those beyond are in the mean, as a share
-        of that, and the standard deviation of all.
+    reach, sd : ndarray of shape (sides,)
+        The distance of its end from the median of the draws, and their standard deviation.
+    furthest, excess : ndarray of shape (sides,)
+        In units of `reach`: the distance of the outermost draw, and how far draws beyond the end are so in the mean.
     potential : ndarray of shape (sides,)
         What is foretold at the end.
     spread : ndarray of shape (sides,)
@@ -99,8 +100,9 @@ class Profile:
     end: np.ndarray
     slope: np.ndarray
     reach: np.ndarray
-    excess: np.ndarray
     sd: np.ndarray
+    furthest: np.ndarray
+    excess: np.ndarray
     potential: np.ndarray
     spread: np.ndarray
     rise: np.ndarray
@@ -118,10 +120,11 @@ class Profile:
         rank = outer_rank(len(white))
         last = np.argsort(-along, axis=0, kind="stable")[rank - 1]
         place = along[last, np.arange(len(last))]
-        reach, excess = place - median, np.maximum(along - place, 0.0).sum(axis=0) / rank
+        reach, furthest = place - median, along.max(axis=0) - median
+        excess = np.maximum(along - place, 0.0).sum(axis=0) / rank
         sides = np.argsort(-reach / np.maximum(high - low, 1e-300), kind="stable")[:N_SIDES]
         direction, reach, sd = direction[sides], reach[sides], along.std(axis=0)[sides]
-        excess = excess[sides] / np.maximum(reach, 1e-300)
+        furthest, excess = np.array([furthest, excess])[:, sides] / np.maximum(reach, 1e-300)
         back = (1.0 - INSIDE) * reach[:, None]
         with np.errstate(all="ignore"):
             end = _bottom(surrogate, own, white[last[sides]], direction)
@@ -132,7 +135,7 @@ class Profile:
             rise = potential - potential[:, :1] + spread[:, None] * np.log1p(FURTHER)
         rise = np.where(np.isfinite(rise), rise, np.inf)
         parameter, said = sides % own.mean.size, potential[:, 0] + usual
-        found = cls(parameter, direction, end, slope, reach, excess, sd, said, spread, rise)
+        found = cls(parameter, direction, end, slope, reach, sd, furthest, excess, said, spread, rise)
         known = (reach > 0) & (sd > 0) & np.isfinite(potential[:, 0]) & np.isfinite(end + slope).all(axis=1)
         return found.rows(np.flatnonzero(known))
 
@@ -140,30 +143,35 @@ class Profile:
         """Return some of the sides."""
         return Profile(*(getattr(self, each.name)[chosen] for each in fields(self)))
 
-    def beyond(self, times: float) -> np.ndarray:
-        """Return where the profile would be, so many times as far out as its end."""
-        return np.asarray(self.end + (times - 1.0) * self.reach[:, None] * (self.direction + self.slope))
+    def beyond(self, way: np.ndarray) -> np.ndarray:
+        """Return where the profile would be so far beyond its end, in units of `reach`."""
+        return np.asarray(self.end + (way * self.reach)[:, None] * (self.direction + self.slope))
 
-    def through(self, white: np.ndarray, times: float) -> Profile:
-        """Return the profile that goes on through positions so many times as far out as its end, where finite."""
-        slope = (white - self.end) / ((times - 1.0) * self.reach)[:, None] - self.direction
+    def way(self, times: float) -> np.ndarray:
+        """Return how far beyond the end, in units of `reach`, so many times as far out as the outermost draw is."""
+        return np.minimum(times * self.furthest - 1.0, FURTHER[-2])
+
+    def through(self, white: np.ndarray, way: np.ndarray) -> Profile:
+        """Return the profile that goes on through positions so far beyond its end, where they are finite."""
+        slope = (white - self.end) / (way * self.reach)[:, None] - self.direction
         return replace(self, slope=np.where(np.isfinite(slope), slope, self.slope))
 
-    def hidden(self, potential: np.ndarray, times: float) -> np.ndarray:
+    def hidden(self, potential: np.ndarray, way: np.ndarray) -> np.ndarray:
         """Return what the surrogate hides of the variance, per variance of the draws and share of them beyond the end.
 
         Parameters
         ----------
         potential : ndarray of shape (sides,)
-            Exact ones, so many `times` as far out as the end.
-        times : float
+            Exact ones.
+        way : ndarray of shape (sides,)
+            So far beyond the end, in units of `reach`.
         """
-        x, h = FURTHER, times - 1.0
-        k = int(np.searchsorted(x, h))
+        x, h, row = FURTHER, way[:, None], np.arange(len(way))
+        k = np.searchsorted(x, way)
         with np.errstate(all="ignore"):
-            share = (h - x[k - 1]) / (x[k] - x[k - 1])
-            said = self.rise[:, k - 1] + share * (self.rise[:, k] - self.rise[:, k - 1])
-            found = potential - self.potential + self.spread * np.log(times)
+            before, after = self.rise[row, k - 1], self.rise[row, k]
+            said = before + (way - x[k - 1]) / (x[k] - x[k - 1]) * (after - before)
+            found = potential - self.potential + self.spread * np.log1p(way)
             lower = np.where(said - found > CLOSE, said - found, 0.0)[:, None]
             found = np.maximum(found, LEAST_RISE)[:, None]
             own = np.maximum(self.rise, DEEPEST)
@@ -257,33 +265,33 @@ def _probe(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarra
     if not len(profile.reach):
         return nowhere
     times, share = explorer.rng.uniform(*np.transpose(TIMES)), outer_rank(len(draws)) / len(draws)
-    near = profile.beyond(times[0])
+    way = profile.way(times[0])
+    near = profile.beyond(way)
     place = own.from_white(near)
     first = diary.evaluate(place)
-    hidden = profile.hidden(first.potential, times[0])
+    hidden = profile.hidden(first.potential, way)
     lower, gain = _lower(surrogate, own, profile, near, first.gradient)
     with np.errstate(invalid="ignore"):
-        rise = first.potential - gain - profile.potential + profile.spread * np.log(times[0])
-    slowness = rise / (0.5 * (times[0] ** 2 - 1.0) * (profile.reach / profile.sd) ** 2)  # 1 for a normal
+        rise = first.potential - gain - profile.potential + profile.spread * np.log1p(way)
+    slowness = rise / (0.5 * ((1.0 + way) ** 2 - 1.0) * (profile.reach / profile.sd) ** 2)  # 1 for a normal
     chosen = np.argsort(slowness, kind="stable")[:N_AGAIN]
     chosen = chosen[slowness[chosen] < SLOW]
     if not len(chosen):
         return place, first.potential, hidden * share, profile.parameter
-    further = profile.through(lower, times[0]).rows(chosen)
-    far = further.beyond(times[1])
+    further = profile.through(lower, way).rows(chosen)
+    way = further.way(times[1])
+    far = further.beyond(way)
     for _ in range(2):
         with diary.evaluator.unheard():
             second = diary.evaluate(own.from_white(far))
-        hidden[chosen] = np.maximum(hidden[chosen], further.hidden(second.potential, times[1]))
+        hidden[chosen] = np.maximum(hidden[chosen], further.hidden(second.potential, way))
         lower, gain = _lower(surrogate, own, further, far, second.gradient)
-        promise = np.where(
-            np.isfinite(lower).all(axis=1), further.hidden(second.potential - gain, times[1]), 0.0
-        )
+        promise = np.where(np.isfinite(lower).all(axis=1), further.hidden(second.potential - gain, way), 0.0)
         best = np.argsort(-promise, kind="stable")[:N_LAST]
         best = best[(promise[best] * share > HIDDEN) & (gain[best] > LEAST_GAIN)]
         if not len(best):
             break
-        chosen, further, far = chosen[best], further.rows(best), lower[best]
+        chosen, further, far, way = chosen[best], further.rows(best), lower[best], way[best]
     return place, first.potential, hidden * share, profile.parameter
 
 
