@@ -25,7 +25,7 @@ from understudy.warmup.rehearsal.diary import middle
 from understudy.warmup.rehearsal.explore import Explorer
 from understudy.warmup.rehearsal.find import typical_height
 from understudy.warmup.rehearsal.spacing import first_apart
-from understudy.warmup.rehearsal.walk import transition, walk
+from understudy.warmup.rehearsal.walk import MOST_STEPS, transition, walk
 
 #: Draws of the surrogate, and how many of them are continued: the outermost of those far out, and others.
 N_DRAWS, N_STEPS, N_FEW_STEPS = 192, 16, 5
@@ -42,6 +42,8 @@ OFF, SDS_OFF = 2.0, 5.0
 MANY, MANY_LOST = 0.1, 0.03
 #: Least distance between draws that are continued.
 APART = 0.7
+#: Length of trajectories of draws, in units of the frame.
+LENGTH = 2.0
 
 
 def n_probes() -> int:
@@ -100,8 +102,9 @@ def surrogate_draws(explorer: Explorer, *, cold: bool = False) -> np.ndarray:
         known = explorer.diary.training().select(usual_height(frame.mean.size))
         position, n_steps = np.concatenate([explorer.walkers.position, known.position]), N_FEW_STEPS
     start = position[rng.integers(len(position), size=N_DRAWS)]
-    kernel = transition(surrogate, frame, explorer.inner_step, 2.0, n_steps)
-    draws = walk(kernel, start, rng)[0]
+    # Steps of walkers that keep being refused become ever shorter; trajectories of draws would have thousands of them.
+    step_size = max(explorer.inner_step, LENGTH / MOST_STEPS)
+    draws = walk(transition(surrogate, frame, step_size, LENGTH, n_steps), start, rng)[0]
     return draws[np.isfinite(draws).all(axis=1)]
 
 
