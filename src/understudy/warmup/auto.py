@@ -19,7 +19,8 @@ class Auto:
 
     Where the surrogate has separate modes, chains leap between them (`Leaps`). What it cannot promise: a mode that no
     descent arrives at is missed, and nothing tells of it. Forward models have some 16 descents, from all over the
-    prior, others one from each start and two more; give ``init=`` with chains far apart where there may be several.
+    prior, log-densities with a gradient a dozen from far around the mode that was found, and others one from each start
+    and two more; give ``init=`` with chains far apart where there may be several.
     The tips of a thin curved ridge, a wide heap of mass under a narrow spike, and tails heavier than those of a Student
     t with five degrees of freedom can be missed without a warning too.
 
