@@ -28,6 +28,9 @@ from understudy.warmup.mass import fisher_metric
 from understudy.warmup.schedule import LARGEST_DENSE, QUARTER_TURN, metric_shape, shortened, window_edges
 from understudy.warmup.step_size import DualAveraging, first_step_size
 
+#: Doublings of the trees of `HMC()`: as many steps as a trajectory of one length may have. Where more would be needed, on
+#: steps and improper tails, they would take minutes and still not mix.
+DEEPEST = 8
 #: Doublings of trees while chains settle, and while step sizes are learnt.
 SETTLING_DEPTH, TUNING_DEPTH = 5, 8
 #: One of so many steps, after the last metric, is for the step size alone: it must see all of the posterior.
@@ -83,7 +86,11 @@ class TrajectoryWarmup:
             self._metric = method.metric
         elif self._shape != "fixed" and dim <= LARGEST_DENSE:
             self.start, self._metric = descend(evaluator, state, self._shape)
-        self._trees = method if isinstance(method, NUTS) else NUTS(target_acceptance=method.target_acceptance)
+        self._trees = (
+            method
+            if isinstance(method, NUTS)
+            else NUTS(target_acceptance=method.target_acceptance, max_depth=DEEPEST)
+        )
         self._tree_step: DualAveraging | None = None
         if method.step_size is None:
             first = first_step_size(evaluator, streams, self.start, self._metric, method.target_acceptance)
