@@ -28,8 +28,8 @@ from understudy.warmup.mass import fisher_metric
 from understudy.warmup.schedule import LARGEST_DENSE, QUARTER_TURN, metric_shape, shortened, window_edges
 from understudy.warmup.step_size import DualAveraging, first_step_size
 
-#: Doublings of the trees of `HMC()`: as many steps as a trajectory of one length may have. Where more would be needed, on
-#: steps and improper tails, they would take minutes and still not mix.
+#: Doublings of the trees of `HMC()`: as many steps as a trajectory of one length may have. Where more would be needed,
+#: on steps and improper tails, they would take minutes and still not mix.
 DEEPEST = 8
 #: Doublings of trees while chains settle, and while step sizes are learnt.
 SETTLING_DEPTH, TUNING_DEPTH = 5, 8
