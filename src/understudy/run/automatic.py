@@ -38,6 +38,8 @@ _LOG = logging.getLogger("understudy")
 
 #: Evaluations of a fall-back that are learnt from, and further ones that trying again may cost, for each parameter too.
 MOST_SEEN, _AGAIN, _AGAIN_EACH = 400, 80, 4
+#: Discrepancies of what a fall-back has seen of late that are far off, and the share of them that is few.
+FAR_OFF, FEW_OFF = 2.0, 0.02
 #: Share of exact steps where trust is lost but nothing more may be spent on tuning HMC.
 MIXED = 0.5
 #: Chains that the length of a warm-up is meant for; it grows with more of them.
@@ -107,9 +109,8 @@ def prepare(
     kernel = _kernel(outcome, trust, limited=is_limited)
     if kernel is None:
         _warn_of_fall_back(trust.reason)
-    return Prepared(
-        kernel, outcome.state, _report(outcome, trust, kernel, evaluator.target), outcome.training
-    )
+    state = _first_starts(diary, streams.n_chains) if kernel is None else outcome.state
+    return Prepared(kernel, state, _report(outcome, trust, kernel, evaluator.target), outcome.training)
 
 
 def try_again(
@@ -138,7 +139,9 @@ def try_again(
     progress : Progress
     """
     evaluator = diary.evaluator
-    seen = diary.training().select()
+    seen = diary.training()
+    held = seen.rows(np.arange(len(seen) // 2, len(seen)))
+    seen = seen.select()
     here = np.flatnonzero((seen.position[:, None] == state.position).all(axis=2).any(axis=1))
     some = np.linspace(len(seen) // 2, len(seen) - 1, MOST_SEEN).astype(int)
     seen = seen.rows(np.union1d(here, some))
@@ -166,10 +169,18 @@ def try_again(
         evaluator.limit, evaluator.observer = limit, diary.heard.append
         diary.heard += own.heard
     trust = judge(outcome)
-    if trust.exact_share > 0.0:
+    if trust.exact_share > 0.0 or not _predicts(outcome.kernel, held):
         return None
     report = _report(outcome, trust, outcome.kernel, evaluator.target)
     return Prepared(outcome.kernel, outcome.state, report, outcome.training)
+
+
+def _predicts(kernel: SurrogateTransition, held: TrainingSet) -> bool:
+    """Whether a surrogate predicts what HMC has seen of late, at any height: it may have learnt one part of it only."""
+    with np.errstate(all="ignore"):
+        discrepancy = held.potential - kernel.surrogate.potential(held.position)  # type: ignore[union-attr]
+        off = np.abs(discrepancy - np.median(discrepancy))
+    return bool(np.mean(~(off < FAR_OFF)) < FEW_OFF)
 
 
 def _known_error(error: Exception, plan: Plan, diary: Diary, n_chains: int) -> UnderstudyError | None:
@@ -185,12 +196,23 @@ def _known_error(error: Exception, plan: Plan, diary: Diary, n_chains: int) -> U
 
 
 def _without_surrogate(diary: Diary, n_chains: int, reason: str) -> Prepared:
-    """Let exact HMC begin at the lowest positions that are known."""
-    known = diary.training()
-    lowest = np.argsort(known.potential, kind="stable")[np.arange(n_chains) % len(known)]
+    """Let exact HMC take over."""
     report = SurrogateReport("none", np.inf, 0.0, 1.0, 1.0, reason, np.empty((0, 2)))
     _warn_of_fall_back(reason)
-    return Prepared(None, diary.state(known.position[lowest], known.potential[lowest]), report, known)
+    return Prepared(None, _first_starts(diary, n_chains), report, diary.training())
+
+
+def _first_starts(diary: Diary, n_chains: int) -> State:
+    """Return where the chains were to start: from there exact HMC finds its own way, as `HMC()` does.
+
+    Descents may have ended where a density has no bound, as that of a hierarchy whose spread goes to 0, and no chain
+    comes back from there.
+    """
+    position = np.concatenate([each.position for each in diary.heard])
+    potential = np.concatenate([each.potential for each in diary.heard])
+    rows = np.flatnonzero(np.isfinite(potential))[:n_chains]
+    rows = rows[np.arange(n_chains) % len(rows)]
+    return diary.state(position[rows], potential[rows])
 
 
 def _warn_of_fall_back(reason: str) -> None:

@@ -202,4 +202,6 @@ class Candidates:
 
 def is_beyond_numbers(error: Exception) -> bool:
     """Whether linear algebra gave up on numbers that are too large, or too far apart."""
-    return isinstance(error, (ArithmeticError, np.linalg.LinAlgError)) or "infs or NaNs" in str(error)
+    told = str(error)
+    gave_up = "infs or NaNs" in told or "positive definite" in told
+    return isinstance(error, (ArithmeticError, np.linalg.LinAlgError)) or gave_up

@@ -46,7 +46,7 @@ INSIDE = 0.5
 FURTHER = np.array([0.0, 0.03, 0.07, 0.12, 0.2, 0.3, 0.45, 0.65, 0.9, 1.2, 1.6, 2.1, 2.8, 4.0, 6.0])
 #: Descents across, of a few steps each, to the bottom of the profile.
 N_DESCENTS = 3
-#: A share of the variance hidden in a tail that calls for more.
+#: A share of the variance hidden in a tail that calls for more, if it is more than chance does to that of the draws.
 HIDDEN = 0.05
 #: A surrogate that is too high by no more than this hides nothing; the least rise of V that is told from none; and
 #: how far below its end a surrogate may be beyond, which is not a tail but a pocket.
@@ -55,6 +55,17 @@ CLOSE, LEAST_RISE, DEEPEST = 1.0, 0.2, -1.0
 LEAST_GAIN = 0.1
 #: Curvatures across are told from rounding down to this, in units of the draws.
 LEAST_CURVATURE = 0.01
+
+
+def matters(n_draws: int) -> float:
+    """Return the share of a variance that must be hidden to matter to so many draws: they tell it to (2 / n)^(1/2).
+
+    Examples
+    --------
+    >>> matters(4000), matters(200)
+    (0.05, 0.1)
+    """
+    return max(HIDDEN, float(np.sqrt(2.0 / max(n_draws, 1))))
 
 
 def outer_rank(n_draws: int) -> int:
@@ -211,7 +222,9 @@ class HiddenTail:
         return f"a tail of {name} that would {adds} its variance"
 
 
-def look_along_tails(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def look_along_tails(
+    explorer: Explorer, draws: np.ndarray, enough: float = HIDDEN
+) -> tuple[np.ndarray, np.ndarray]:
     """Look for tails that the surrogate hides; return places a little beyond it, for walkers, and potentials there.
 
     Parameters
@@ -219,8 +232,10 @@ def look_along_tails(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray,
     explorer : Explorer
     draws : ndarray of shape (n, dim)
         Of the surrogate.
+    enough : float
+        The share of a variance that must be hidden.
     """
-    return _worth_a_walker(explorer, *_probe(explorer, draws)[:3])
+    return _worth_a_walker(explorer, *_probe(explorer, draws)[:3], enough)
 
 
 def hidden_in_tails(
@@ -239,14 +254,14 @@ def hidden_in_tails(
     if hidden.max(initial=0.0) > HIDDEN:
         worst = int(hidden.argmax())
         tail = HiddenTail(int(parameter[worst]), float(hidden[worst]))
-    return tail, *_worth_a_walker(explorer, place, potential, hidden)
+    return tail, *_worth_a_walker(explorer, place, potential, hidden, HIDDEN)
 
 
 def _worth_a_walker(
-    explorer: Explorer, place: np.ndarray, potential: np.ndarray, hidden: np.ndarray
+    explorer: Explorer, place: np.ndarray, potential: np.ndarray, hidden: np.ndarray, enough: float
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the places, and potentials, beyond which much is hidden, of those low enough to be learnt from."""
-    heavy = (hidden > HIDDEN) & (potential < explorer.diary.lowest + typical_height(place.shape[1]))
+    heavy = (hidden > enough) & (potential < explorer.diary.lowest + typical_height(place.shape[1]))
     return place[heavy], potential[heavy]
 
 
@@ -266,9 +281,8 @@ def _probe(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarra
         return nowhere
     times, share = explorer.rng.uniform(*np.transpose(TIMES)), outer_rank(len(draws)) / len(draws)
     way = profile.way(times[0])
-    near = profile.beyond(way)
-    place = own.from_white(near)
-    first = diary.evaluate(place)
+    first = diary.evaluate(own.from_white(profile.beyond(way)))
+    place, near = first.position, own.to_white(first.position)  # as on record, where it is
     hidden = profile.hidden(first.potential, way)
     lower, gain = _lower(surrogate, own, profile, near, first.gradient)
     with np.errstate(invalid="ignore"):
@@ -284,6 +298,7 @@ def _probe(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarra
     for _ in range(2):
         with diary.evaluator.unheard():
             second = diary.evaluate(own.from_white(far))
+        far = own.to_white(second.position)
         hidden[chosen] = np.maximum(hidden[chosen], further.hidden(second.potential, way))
         lower, gain = _lower(surrogate, own, further, far, second.gradient)
         promise = np.where(np.isfinite(lower).all(axis=1), further.hidden(second.potential - gain, way), 0.0)

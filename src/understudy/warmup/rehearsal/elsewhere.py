@@ -48,6 +48,8 @@ N_FREE, MOST_ITERATIONS, APART = 48, 60, 0.1
 N_NEAREST = 8
 #: Of log-densities: descents; the distances that they begin at, in widths of the known mode; and steps of each.
 N_FAR, NEAREST, FURTHEST, MOST_CALLS = 12, 6.0, 60.0, 30
+#: Mass where they begin, relative to that of the known mode, that is worth learning.
+MUCH = 0.1
 #: What they may cost, as a share of the draws, and even if that is less.
 FAR_SHARE, FAR_LEAST = 0.015, 40
 
@@ -98,11 +100,10 @@ def look_far(explorer: Explorer, homes: Homes, n_draws: int) -> bool:
     diary, rng, frame = explorer.diary, explorer.rng, explorer.frame
     known, dim, first = Known(explorer), frame.mean.size, len(diary.heard)
     most = len(diary) + max(int(FAR_SHARE * n_draws), FAR_LEAST)
-    white = rng.standard_normal((N_FAR, dim))
-    white *= np.geomspace(NEAREST, FURTHEST, N_FAR)[:, None] / np.sqrt(
-        np.mean(white**2, axis=1, keepdims=True)
-    )
-    begun = _after_newton(diary, frame, diary.evaluate(frame.from_white(white)))
+    white, radius = rng.standard_normal((N_FAR, dim)), np.geomspace(NEAREST, FURTHEST, N_FAR)
+    white *= radius[:, None] / np.sqrt(np.mean(white**2, axis=1, keepdims=True))
+    far = diary.evaluate(frame.from_white(white))
+    begun = _after_newton(diary, frame, far)
     ends, low = [], diary.lowest + 0.5 * dim + 1.0  # where draws are, and so what is known
     for i in np.argsort(begun.potential, kind="stable"):
         position, potential = begun.position[i], float(begun.potential[i])
@@ -117,8 +118,23 @@ def look_far(explorer: Explorer, homes: Homes, n_draws: int) -> bool:
             position, potential = found.position, found.potential
         ends.append(Descent(position, potential, 1.0))
     new = [each for each in ends if known.are_low(each.potential) and not known.has(each)]
-    diary.set_aside(first, diary.lowest + 0.5 * dim + 4.0)
+    new = new or _wide(far, radius, diary.lowest)
+    low = max([diary.lowest + 0.5 * dim + 4.0, *(each.potential for each in new)])
+    diary.set_aside(first, np.nextafter(low, np.inf))
     return homes.send(explorer, sorted(new, key=lambda each: each.potential))
+
+
+def _wide(start: Evaluation, radius: np.ndarray, lowest: float) -> list[Descent]:
+    r"""Return places far out that hold mass although they are high: a narrow spike may stand in a wide heap.
+
+    A mode has mass of about its width to the power of dim, and :math:`r^d e^{-U}` of that is r times as far out.
+    """
+    with np.errstate(invalid="ignore"):
+        mass = lowest - start.potential + start.position.shape[1] * np.log(radius)
+    return [
+        Descent(start.position[i], float(start.potential[i]), 1.0)
+        for i in np.flatnonzero(mass > np.log(MUCH))
+    ]
 
 
 def _after_newton(diary: Diary, frame: Whitening, start: Evaluation) -> Evaluation:

@@ -19,7 +19,7 @@ from typing import Literal
 import numpy as np
 
 from understudy.surrogates import Whitening
-from understudy.warmup.rehearsal.coverage import look_along_tails, n_tail_probes
+from understudy.warmup.rehearsal.coverage import look_along_tails, matters, n_tail_probes
 from understudy.warmup.rehearsal.crest import along_ridge, softest
 from understudy.warmup.rehearsal.diary import middle
 from understudy.warmup.rehearsal.explore import Explorer
@@ -51,11 +51,11 @@ def n_probes() -> int:
     return N_OUTERMOST + N_OTHERS + N_OUTWARDS + N_POCKETS * (1 + N_HALVES) + n_tail_probes()
 
 
-def look_beyond(explorer: Explorer) -> Literal["", "tail", "wall"]:
+def look_beyond(explorer: Explorer, n_draws: int = 4000) -> Literal["", "tail", "wall"]:
     """Evaluate beyond the frontier, and send walkers to surprises; return what was found that calls for more, if any.
 
     A wall, if many of the values were surprises, or if one of them was a grave one: far below what was foretold, and as
-    low as draws are; else a tail that is cut.
+    low as draws are; else a tail that is cut, if that matters to the `n_draws` to be made.
     """
     diary, candidates = explorer.diary, explorer.candidates
     draws = surrogate_draws(explorer)
@@ -72,7 +72,7 @@ def look_beyond(explorer: Explorer) -> Literal["", "tail", "wall"]:
     )
     with np.errstate(invalid="ignore"):
         pits = (said < diary.lowest - GRAVE) & ~(potential < said + PIT)
-    tails, heights = look_along_tails(explorer, draws)
+    tails, heights = look_along_tails(explorer, draws, matters(n_draws))
     send(
         explorer,
         np.concatenate([places[surprising], tails]),

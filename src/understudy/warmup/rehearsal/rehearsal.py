@@ -160,7 +160,7 @@ def learn_from(
                 searches = 0
             if homes.call_back(explorer):
                 explorer.rounds(N_RECALLED)
-            walled = _is_walled(explorer, tell) if plan.reserve else ""
+            walled = _is_walled(explorer, plan.n_draws, tell) if plan.reserve else ""
             if not walled:
                 audits += 1
                 enough = audits > MOST_AUDITS or not _is_surprised(explorer, plan, tell)
@@ -181,7 +181,7 @@ def learn_from(
     outcome = replace(_outcome(explorer, streams, history), walled=bool(walled))
     if diary.gradient and not plan.is_limited:
         outcome = _piloted(explorer, streams, history, outcome, plan.n_draws, tell)
-    if plan.reserve and outcome.sd < USELESS and n_tail_probes() <= COVER_SHARE * plan.n_draws:
+    if outcome.sd < USELESS and _is_worth_covering(plan):
         room = 0 if plan.is_limited else evaluator.counts.n_exact + plan.reserve
         evaluator.limit = max(diary.begun + plan.most_in_all, room)
         tell("look along tails", outcome.sd, explorer.accepted[-1])
@@ -257,13 +257,13 @@ def _explore(explorer: Explorer, plan: Plan, history: list[tuple[int, float]], t
     return False
 
 
-def _is_walled(explorer: Explorer, tell: Tell) -> str:
+def _is_walled(explorer: Explorer, n_draws: int, tell: Tell) -> str:
     """Look beyond the frontier; learn from what was found there if it calls for more, and return what that was."""
     diary, candidates = explorer.diary, explorer.candidates
     tell("look beyond", candidates.sd, explorer.accepted[-1])
     if len(diary) > NEWS * candidates.n_known:
         explorer.learn()
-    walled = look_beyond(explorer)
+    walled = look_beyond(explorer, n_draws)
     if walled:
         explorer.learn()
     elif not hasattr(diary.evaluator.target, "likelihood"):
@@ -280,8 +280,16 @@ def _is_surprised(explorer: Explorer, plan: Plan, tell: Tell) -> bool:
         return False
     tell("audit", candidates.sd, explorer.accepted[-1])
     surprised = audit(explorer) > plan.few_surprises
-    explorer.learn()
+    if surprised or _is_worth_covering(plan):
+        explorer.learn()
+    else:  # nobody would try what another training makes of it
+        candidates.n_known = len(diary)
     return surprised
+
+
+def _is_worth_covering(plan: Plan) -> bool:
+    """Whether there are draws enough for a last look along tails."""
+    return plan.reserve > 0 and n_tail_probes() <= COVER_SHARE * plan.n_draws
 
 
 def _piloted(
@@ -302,7 +310,7 @@ def _piloted(
         if found is outcome or again == MOST_PILOTS - 1:
             return found
         explorer.rounds(N_RECALLED)
-        walled = _is_walled(explorer, tell)
+        walled = _is_walled(explorer, n_draws, tell)
         outcome = replace(_outcome(explorer, streams, history), walled=walled == "wall")
     return outcome
 
