@@ -18,6 +18,7 @@ from understudy.surrogates.fingerprint import fingerprint
 from understudy.targets import AnyTarget, Evaluation
 from understudy.warmup import Auto
 from understudy.warmup.rehearsal import (
+    USELESS,
     Candidates,
     Diary,
     Outcome,
@@ -336,7 +337,8 @@ def _kernel(outcome: Outcome, trust: Trust, *, limited: bool) -> Kernel | None:
         return outcome.kernel
     share = trust.exact_share
     if share == 1.0:
-        if not limited:
+        # Exact HMC alone would keep chains in the modes where they are.
+        if not limited and (outcome.kernel.leaps is None or not outcome.sd < USELESS):
             return None
         share = MIXED
     return Mixture((outcome.kernel, outcome.exact), (1.0 - share, share))

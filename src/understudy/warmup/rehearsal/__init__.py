@@ -28,6 +28,7 @@ from understudy.warmup.rehearsal.candidates import Candidates, is_beyond_numbers
 from understudy.warmup.rehearsal.diary import Diary
 from understudy.warmup.rehearsal.find import Start
 from understudy.warmup.rehearsal.frontier import n_probes
+from understudy.warmup.rehearsal.law import USELESS
 from understudy.warmup.rehearsal.pilot import pilot
 from understudy.warmup.rehearsal.plan import Plan
 from understudy.warmup.rehearsal.reach import refuse_absurd_width
@@ -35,6 +36,7 @@ from understudy.warmup.rehearsal.rehearsal import Outcome, learn_from, rehearse
 from understudy.warmup.rehearsal.trust import Trust, judge, require_use
 
 __all__ = [
+    "USELESS",
     "Candidates",
     "Diary",
     "Outcome",
