@@ -147,13 +147,12 @@ class TestRun:
 
     def test_what_was_learnt_from_is_the_warmup(self, made):
         model, run = made
-        assert len(run.training) == run.warmup.cost.n_exact, "each is finite here, and different"
-        np.testing.assert_allclose(
-            np.sort(model.target.transform.to_parameters(run.training.position), axis=0),
-            np.sort(model.positions[: len(run.training)], axis=0),
-            rtol=1e-9,
-            atol=1e-9,
-        )
+        paid = np.array(model.positions[: run.warmup.cost.n_exact])
+        learnt = model.target.transform.to_parameters(run.training.position)
+        apart = np.abs(paid[:, None] - learnt).max(axis=2).min(axis=1)
+        # But for a few far out along tails, which are not learnt from.
+        assert (apart < 1e-9 * (1.0 + np.abs(paid).max(axis=1))).mean() > 0.95
+        assert len(run.training) <= len(paid), "each is finite here, and different"
 
     @pytest.mark.parametrize("chains", [1, 10])
     @pytest.mark.parametrize("gradient", [True, False], ids=["gradients", "values"])

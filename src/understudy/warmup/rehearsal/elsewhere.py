@@ -140,12 +140,13 @@ def _wide(start: Evaluation, radius: np.ndarray, lowest: float) -> list[Descent]
 def _after_newton(diary: Diary, frame: Whitening, start: Evaluation) -> Evaluation:
     """Return where one step of Newton's in the frame leads from each position, or the position where that is higher."""
     assert start.gradient is not None
-    step = frame.gradient_to_white(start.gradient)
-    size = np.linalg.norm(step, axis=1)
+    with np.errstate(over="ignore"):  # far out a gradient may be as large as numbers are
+        step = frame.gradient_to_white(start.gradient)
+        size = np.linalg.norm(step, axis=1)
     # No further than twice the way to the centre: far out a gradient may be that of an exponential.
     longest = 1.0 + 2.0 * np.linalg.norm(frame.to_white(start.position), axis=1)
-    going = np.isfinite(start.potential) & (size > 0)
-    step *= np.minimum(1.0, longest / np.where(size > 0, size, 1.0))[:, None]
+    going = np.isfinite(start.potential) & (size > 0) & np.isfinite(size)
+    step[going] *= np.minimum(1.0, longest[going] / size[going])[:, None]
     end = diary.evaluate((start.position - step @ frame.factor.T)[going])
     assert end.gradient is not None
     position, potential, gradient = start.position.copy(), start.potential.copy(), start.gradient.copy()
