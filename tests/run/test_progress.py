@@ -92,7 +92,7 @@ def test_the_terminal_is_given_back_whatever_happens(error):
     deadline = time.monotonic() + 10  # rich's thread ends by itself, soon after it is told to
     while threading.active_count() > before and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert threading.active_count() == before
+    assert threading.active_count() <= before  # threads of other tests may end meanwhile
 
 
 def test_updates_are_throttled(monkeypatch):
