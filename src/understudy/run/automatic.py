@@ -110,8 +110,8 @@ def prepare(
     kernel = _kernel(outcome, trust, limited=is_limited)
     if kernel is None:
         _warn_of_fall_back(trust.reason)
-    state = _first_starts(diary, streams.n_chains) if kernel is None else outcome.state
-    return Prepared(kernel, state, _report(outcome, trust, kernel, evaluator.target), outcome.training)
+    report = _report(outcome, trust, kernel, evaluator.target)
+    return Prepared(kernel, outcome.state, report, outcome.training)
 
 
 def try_again(
