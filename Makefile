@@ -15,13 +15,13 @@ PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist wo
 
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  { echo "understudy needs Python 3.11 or newer, found $$($(PYTHON) --version); try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
+	  { echo "leapwise needs Python 3.11 or newer, found $$($(PYTHON) --version); try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
 demo: $(VENV)/.installed  ## sample the elliptic PDE posterior and draw the inferred field
-	$(BIN)/understudy sample elliptic-pde --draws 1000 --chains 4 --seed 1 --plot out/elliptic-pde.png --output out/elliptic-pde.nc
+	$(BIN)/leapwise sample elliptic-pde --draws 1000 --chains 4 --seed 1 --plot out/elliptic-pde.png --output out/elliptic-pde.nc
 
 test: $(VENV)/.installed  ## quick tests, docstring examples included
 	$(PYTEST)

@@ -21,7 +21,7 @@ from statistics import median
 
 import numpy as np
 
-import understudy as us
+import leapwise as lw
 
 
 def slow_value(x):
@@ -31,9 +31,9 @@ def slow_value(x):
 
 def overhead_run(ledger, dim, draws, chains):
     """Return wall seconds, those in the model, and evaluations."""
-    target = us.Target(slow_value, dim=dim)
+    target = lw.Target(slow_value, dim=dim)
     started = time.perf_counter()
-    run = us.sample(target, draws, chains=chains, random_seed=1, ledger=ledger, progressbar=False)
+    run = lw.sample(target, draws, chains=chains, random_seed=1, ledger=ledger, progressbar=False)
     return {
         "wall": time.perf_counter() - started,
         "model": run.cost.model_seconds,
@@ -43,9 +43,9 @@ def overhead_run(ledger, dim, draws, chains):
 
 def long_run(ledger, draws, chains):
     """Sample, or resume, and do not look at the draws."""
-    target = us.Target(lambda x: -0.5 * np.vecdot(x, x), lambda x: -x, dim=2, vectorized=True)
+    target = lw.Target(lambda x: -0.5 * np.vecdot(x, x), lambda x: -x, dim=2, vectorized=True)
     started, cpu = time.perf_counter(), time.process_time()
-    run = us.sample(target, draws, chains=chains, random_seed=1, ledger=ledger, progressbar=False)
+    run = lw.sample(target, draws, chains=chains, random_seed=1, ledger=ledger, progressbar=False)
     found = {
         "wall": time.perf_counter() - started,
         "cpu": time.process_time() - cpu,

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from understudy.problems.elliptic import elliptic_pde
-from understudy.problems.elliptic.solver import MAX_BANDED, Stencil, _banded, _sparse
+from leapwise.problems.elliptic import elliptic_pde
+from leapwise.problems.elliptic.solver import MAX_BANDED, Stencil, _banded, _sparse
 
 
 def seconds(function: Callable[[], Any], calls: int = 1) -> float:

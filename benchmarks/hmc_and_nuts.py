@@ -6,7 +6,7 @@ some of the same law. Counted are gradients, warm-up included; seconds are not c
 compiled models would. The figure is effective draws (smallest bulk ESS over the parameters, of means and of squares)
 per gradient; medians over seeds, and ratios of `HMC()` to each other row.
 
-    pip install 'understudy[bench]'
+    pip install 'leapwise[bench]'
     python benchmarks/hmc_and_nuts.py [--seeds 3] [--without numpyro] [gaussian funnel posteriordb:garch-garch11 ...]
 
 Problems are built-in ones, `eight-schools-centred`, and `posteriordb:NAME` where there is a folder of posteriordb.
@@ -26,8 +26,8 @@ import numpy as np
 from arviz_stats.base import array_stats
 from numpyro.infer import MCMC, NUTS
 
-import understudy as us
-from understudy.problems import registry
+import leapwise as lw
+from leapwise.problems import registry
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
@@ -49,7 +49,7 @@ class Counted:
     """The target's potential for JAX, with every gradient counted."""
 
     def __init__(self, target):
-        self.evaluator = us.Evaluator(target)
+        self.evaluator = lw.Evaluator(target)
         self.dim = target.dim
 
     def _call(self, position):
@@ -73,10 +73,10 @@ class Counted:
 
 def starts(target, seed):
     """The starts that `sample` would choose."""
-    streams = us.Streams(seed, CHAINS)
+    streams = lw.Streams(seed, CHAINS)
     draws = [target.sample_start(generator) for generator in streams.generators]
     if draws[0] is None:
-        return np.stack([g.uniform(-2.0, 2.0, target.dim) for g in us.Streams(seed, CHAINS).generators])
+        return np.stack([g.uniform(-2.0, 2.0, target.dim) for g in lw.Streams(seed, CHAINS).generators])
     return np.stack(draws)
 
 
@@ -107,7 +107,7 @@ def nutpie_nuts(target, init, seed):
         import nutpie
         from nutpie.compiled_pyfunc import from_pyfunc
 
-    evaluator = us.Evaluator(target)
+    evaluator = lw.Evaluator(target)
 
     def both(position):
         found = evaluator.value_and_gradient(np.asarray(position, dtype=float)[None])
@@ -140,7 +140,7 @@ def nutpie_nuts(target, init, seed):
 
 def ours(method):
     def run(target, init, seed):
-        found = us.sample(
+        found = lw.sample(
             target,
             DRAWS,
             tune=TUNE,
@@ -155,7 +155,7 @@ def ours(method):
     return run
 
 
-METHODS = {"HMC()": ours(us.HMC()), "NUTS()": ours(us.NUTS()), "numpyro": nuts, "nutpie": nutpie_nuts}
+METHODS = {"HMC()": ours(lw.HMC()), "NUTS()": ours(lw.NUTS()), "numpyro": nuts, "nutpie": nutpie_nuts}
 
 
 def eight_schools_centred():
@@ -178,7 +178,7 @@ def eight_schools_centred():
         good = np.isfinite(value) & np.isfinite(slope).all(axis=1)
         return np.where(good, value, -np.inf), np.where(good[:, None], slope, 0.0)
 
-    return us.Target(lambda x: both(x)[0], value_and_gradient=both, dim=10, vectorized=True)
+    return lw.Target(lambda x: both(x)[0], value_and_gradient=both, dim=10, vectorized=True)
 
 
 def problem(name):

@@ -15,7 +15,7 @@ from statistics import median
 
 import numpy as np
 
-from understudy.targets.ledger import Header, Ledger, Row
+from leapwise.storage import Header, Ledger, Row
 
 SHAPES = {
     "d=2": (2, False, 0),

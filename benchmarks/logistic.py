@@ -4,7 +4,7 @@ Machines are noisy, so read the ratios: each row is timed right beside one gradi
 medians are printed, of the times and of the ratios. The iteration at the end is one `RMHMC` trajectory with the
 paper's step size and number of steps, for one chain that starts in the posterior.
 
-    UNDERSTUDY_DATA=folder python benchmarks/logistic.py [simulated] [bank] [a9a]
+    LEAPWISE_DATA=folder python benchmarks/logistic.py [simulated] [bank] [a9a]
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from understudy.dynamics.generalized_leapfrog import (
+from leapwise.dynamics.generalized_leapfrog import (
     ImplicitSolver,
     RiemannianPoint,
     generalized_leapfrog,
     riemannian_momentum,
 )
-from understudy.problems import Problem, logistic_a9a, logistic_bank, logistic_simulated
+from leapwise.problems import Problem, logistic_a9a, logistic_bank, logistic_simulated
 
 MAKERS = {"simulated": logistic_simulated, "bank": logistic_bank, "a9a": logistic_a9a}
 REPEATS = 25

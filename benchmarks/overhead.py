@@ -4,7 +4,7 @@
 2. RMHMC: time of one iteration of two steps on the simulated data over the time of one exact gradient, one chain, with
    what it is made of.
 
-    UNDERSTUDY_DATA=... python benchmarks/overhead.py [--repeats 5]
+    LEAPWISE_DATA=... python benchmarks/overhead.py [--repeats 5]
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from statistics import median
 
 import numpy as np
 
-import understudy as us
-from understudy.problems import registry
+import leapwise as lw
+from leapwise.problems import registry
 
 
 def hmc_overhead(repeats):
     target = registry.get("logistic-bank").target
     ratios = []
     for seed in range(repeats):
-        cost = us.sample(target, 200, tune=100, chains=4, random_seed=seed, progressbar=False).cost
+        cost = lw.sample(target, 200, tune=100, chains=4, random_seed=seed, progressbar=False).cost
         ratios.append(cost.seconds / cost.model_seconds)
     print(
         f"HMC, bank, 4 chains: wall time / time in the gradient = {median(ratios):.3f}",
@@ -66,12 +66,12 @@ class _TimedLocal:
 
 def rmhmc_cost(repeats):
     problem = registry.get("logistic-simulated")
-    start = us.sample(problem.target, 20, tune=100, chains=1, random_seed=1, progressbar=False).draws[:, -1]
-    evaluator = us.Evaluator(problem.target)
-    state = us.State.from_evaluation(evaluator.value_and_gradient(start))
+    start = lw.sample(problem.target, 20, tune=100, chains=1, random_seed=1, progressbar=False).draws[:, -1]
+    evaluator = lw.Evaluator(problem.target)
+    state = lw.State.from_evaluation(evaluator.value_and_gradient(start))
     metric = Timed(problem.metric)
-    kernel = us.RMHMC(problem.settings["rmhmc"][0], (2, 2), metric=metric)
-    streams = us.Streams(1, 1)
+    kernel = lw.RMHMC(problem.settings["rmhmc"][0], (2, 2), metric=metric)
+    streams = lw.Streams(1, 1)
     ratios, shares = [], []
     for _ in range(repeats):
         started = time.perf_counter()

@@ -5,16 +5,16 @@ identity metric (HMC) or the Fisher metric (RMHMC). The paper says that HMC draw
 RMHMC it does not say, but three of its four effective sample sizes fit only a fixed L, so that is what is run. For it
 the share of unsolved implicit steps and the number of metric evaluations an iteration are shown too.
 
-    UNDERSTUDY_DATA=... python benchmarks/paper_settings.py [--iterations 2000] [--rmhmc-iterations 200] [problem ...]
+    LEAPWISE_DATA=... python benchmarks/paper_settings.py [--iterations 2000] [--rmhmc-iterations 200] [problem ...]
 """
 
 from __future__ import annotations
 
 import argparse
 
-import understudy as us
-from understudy.problems import registry
-from understudy.problems.elliptic import elliptic_pde
+import leapwise as lw
+from leapwise.problems import registry
+from leapwise.problems.elliptic import elliptic_pde
 
 PAPER = {
     "logistic-simulated": (0.76, 0.80),
@@ -33,14 +33,14 @@ def main():
     options = parser.parse_args()
     for name in options.problems:
         problem = elliptic_pde(observations="paper") if name == "elliptic-pde" else registry.get(name)
-        start = us.sample(problem.target, 20, tune=150, chains=CHAINS, random_seed=1).draws[:, -1]
-        hmc = us.HMC(*problem.settings["hmc"])
+        start = lw.sample(problem.target, 20, tune=150, chains=CHAINS, random_seed=1).draws[:, -1]
+        hmc = lw.HMC(*problem.settings["hmc"])
         step_size, n_steps = problem.settings["rmhmc"]
-        rmhmc = us.RMHMC(step_size, (n_steps, n_steps), metric=problem.metric)
+        rmhmc = lw.RMHMC(step_size, (n_steps, n_steps), metric=problem.metric)
         for method, n, paper in zip(
             (hmc, rmhmc), (options.iterations, options.rmhmc_iterations), PAPER[name], strict=True
         ):
-            run = us.sample(
+            run = lw.sample(
                 problem.target, n // CHAINS, tune=0, chains=CHAINS, init=start, method=method, random_seed=2
             )
             stats, cost = run.posterior.stats, run.posterior.cost

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-import understudy as us
+import leapwise as lw
 
 DIM = 20
 MEAN = 0.1
@@ -47,10 +47,10 @@ def dask(n: int) -> Iterator[Executor]:
 
 
 def measure(name: str, n: int, draws: int) -> None:
-    target = us.Target(slow, lambda x: -x, dim=DIM)
+    target = lw.Target(slow, lambda x: -x, dim=DIM)
     make = {"threads": threads, "dask": dask}[name]
     with make(n) as pool:
-        run = us.sample(target, draws=draws, chains=n, random_seed=1, executor=pool, progressbar=False)
+        run = lw.sample(target, draws=draws, chains=n, random_seed=1, executor=pool, progressbar=False)
     cost, warm = run.posterior.cost, run.warmup.cost
     print(
         f"| {name} | {n} | {cost.n_exact} | {cost.seconds:.1f} | {cost.model_seconds / (n * cost.seconds):.3f} | "
@@ -66,7 +66,7 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=40)
     options = parser.parse_args()
     print(
-        "| executor | chains = workers | values | seconds | efficiency | warm-up | its efficiency | stand-in |"
+        "| executor | chains = workers | values | seconds | efficiency | warm-up | its efficiency | surrogate |"
     )
     print("|---|---|---|---|---|---|---|---|")
     for name in options.executors:

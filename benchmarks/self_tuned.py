@@ -15,24 +15,24 @@ from pathlib import Path
 
 import numpy as np
 
-import understudy as us
-from understudy.problems import registry
-from understudy.problems.elliptic import elliptic_pde
-from understudy.problems.poisson_gp import LONG_RUN_MEAN, LONG_RUN_SD
-from understudy.results.statistics import statistics
+import leapwise as lw
+from leapwise.problems import registry
+from leapwise.problems.elliptic import elliptic_pde
+from leapwise.problems.poisson_gp import LONG_RUN_MEAN, LONG_RUN_SD
+from leapwise.results.statistics import statistics
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from benchmarks.compare.cases import without_gradient
 
 
-def _scalar_with_gradient(target: us.ForwardTarget) -> us.Target:
+def _scalar_with_gradient(target: lw.ForwardTarget) -> lw.Target:
     """Return a forward target as a log-density with its gradient, outputs unseen."""
 
     def both(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         raw = target.evaluate(x, gradient=True)
         return raw.log_density, raw.gradient
 
-    return us.Target(
+    return lw.Target(
         lambda x: target.evaluate(x, gradient=False).log_density,
         value_and_gradient=both,
         dim=target.dim,
@@ -60,7 +60,7 @@ def efficiency(chosen: list[str], n_seeds: int) -> None:
         target, rows = make(), []
         for seed in range(1, n_seeds + 1):
             started = time.perf_counter()
-            run = us.sample(target, random_seed=seed, progressbar=False)
+            run = lw.sample(target, random_seed=seed, progressbar=False)
             found, n = statistics(run.draws), run.cost.n_exact
             squares = statistics((run.draws - run.draws.mean(axis=(0, 1))) ** 2).ess_bulk.min() / n
             rows.append(
@@ -101,8 +101,8 @@ def overhead(chosen: list[str], n_seeds: int) -> None:
         return -0.5 * float(x @ slope) - bend, -slope - np.tanh(x)
 
     for seed in range(1, n_seeds + 1):
-        target = us.Target(lambda x: slow(x)[0], value_and_gradient=slow, dim=exact.dim)
-        run = us.sample(target, random_seed=seed, progressbar=False)
+        target = lw.Target(lambda x: slow(x)[0], value_and_gradient=slow, dim=exact.dim)
+        run = lw.sample(target, random_seed=seed, progressbar=False)
         cost = run.cost
         print(
             f"seed {seed}: {cost.model_seconds / cost.seconds:.1%} of {cost.seconds:.0f} s in the target",
@@ -115,7 +115,7 @@ def hidden(chosen: list[str], n_seeds: int) -> None:
         problem = registry.get(name)
         print(f"{name}: share of the mass in each tenth or lobe, at worst off by")
         for seed in range(1, 2 * n_seeds + 1):
-            run = us.sample(problem.target, random_seed=seed, progressbar=False)
+            run = lw.sample(problem.target, random_seed=seed, progressbar=False)
             if name == "lobes":
                 exact = problem.draw(np.random.default_rng(0), 10**6)
                 inside = (run.draws[..., :1] > 0).astype(float)
@@ -154,8 +154,8 @@ def hard(chosen: list[str], n_seeds: int) -> None:
         for seed in range(1, n_seeds + 1):
             line = f"{name} seed {seed}:"
             prices = []
-            for method in (us.Auto(), us.HMC()):
-                run = us.sample(problem.target, random_seed=seed, method=method, progressbar=False)
+            for method in (lw.Auto(), lw.HMC()):
+                run = lw.sample(problem.target, random_seed=seed, method=method, progressbar=False)
                 found = statistics(run.draws)
                 z = np.abs(found.mean - mean) / (sd / np.sqrt(found.ess))
                 prices.append(run.cost.n_exact / found.ess_bulk.min())
@@ -182,11 +182,11 @@ def values(chosen: list[str], n_seeds: int) -> None:
 
     targets = {
         "pde by outputs": (without_gradient(elliptic_pde().target), 0.3, 200),
-        "logistic, d = 10, by values": (us.Target(log_density, dim=10, vectorized=True), 0.5, 600),
+        "logistic, d = 10, by values": (lw.Target(log_density, dim=10, vectorized=True), 0.5, 600),
     }
     for name, (target, limit, within) in targets.items():
         for seed in range(1, n_seeds + 1):
-            run = us.sample(target, random_seed=seed, progressbar=False)
+            run = lw.sample(target, random_seed=seed, progressbar=False)
             history = run.surrogate.history
             below = history[history[:, 1] < limit, 0]
             reached = f"{below[0]:.0f}" if len(below) else "never"
@@ -197,13 +197,13 @@ def values(chosen: list[str], n_seeds: int) -> None:
             )
 
 
-def _spread(run: us.Run) -> float:
+def _spread(run: lw.Run) -> float:
     return float(run.summary().cost["draws"]["discrepancy_sd"])
 
 
 def budget(chosen: list[str], n_seeds: int) -> None:
     for seed in range(1, n_seeds + 1):
-        run = us.sample(
+        run = lw.sample(
             without_gradient(elliptic_pde().target), random_seed=seed, max_evaluations=300, progressbar=False
         )
         found = statistics(run.draws)

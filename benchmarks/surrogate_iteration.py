@@ -4,7 +4,7 @@ An iteration is one surrogate trajectory and one exact value for each chain. It 
 turns; printed is the median ratio. Beside it stands the ratio of multiplications, which bounds it where both are done
 equally fast: a trajectory of L/2 steps takes s d L of them, a value of a regression N d.
 
-    UNDERSTUDY_DATA=... OPENBLAS_NUM_THREADS=1 python benchmarks/surrogate_iteration.py [--chains 4] [bank ...]
+    LEAPWISE_DATA=... OPENBLAS_NUM_THREADS=1 python benchmarks/surrogate_iteration.py [--chains 4] [bank ...]
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-import understudy as us
-from understudy.paper.experiments import EXPERIMENTS, Experiment
+import leapwise as lw
+from leapwise.paper.experiments import EXPERIMENTS, Experiment
 
 ROWS = {"simulated": 100_000, "bank": 40_197, "a9a": 32_561}
 REPEATS, CALLS = 9, 60
@@ -32,13 +32,13 @@ def seconds(call: Callable[[], object]) -> float:
 def measure(experiment: Experiment, n_chains: int) -> tuple[float, float]:
     """Return the iteration in values, and milliseconds of a batch of values."""
     target, rng = experiment.problem.target, np.random.default_rng(0)
-    evaluator = us.Evaluator(target)
-    draws = us.sample(target, 50, tune=150, random_seed=1, progressbar=False).draws.reshape(-1, target.dim)
+    evaluator = lw.Evaluator(target)
+    draws = lw.sample(target, 50, tune=150, random_seed=1, progressbar=False).draws.reshape(-1, target.dim)
     found = evaluator.value(draws)
-    network = experiment.surrogate.fit(us.TrainingSet(found.position, found.potential), rng)
-    kernel = us.SurrogateHMC(*experiment.problem.settings["hmc"], surrogate=network)
-    streams = us.Streams(1, n_chains)
-    state = us.State.from_evaluation(evaluator.value(draws[-n_chains:]))
+    network = experiment.surrogate.fit(lw.TrainingSet(found.position, found.potential), rng)
+    kernel = lw.SurrogateHMC(*experiment.problem.settings["hmc"], surrogate=network)
+    streams = lw.Streams(1, n_chains)
+    state = lw.State.from_evaluation(evaluator.value(draws[-n_chains:]))
 
     def iterate() -> None:
         nonlocal state

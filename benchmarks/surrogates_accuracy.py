@@ -1,9 +1,9 @@
-"""How close stand-ins come: sd(D) on 500 fresh exact-HMC draws, after training on few others.
+"""How close surrogates come: sd(D) on 500 fresh exact-HMC draws, after training on few others.
 
-Positions are draws of `understudy.sample`, which are shuffled for each repeat; evaluations are exact. Printed are the
+Positions are draws of `leapwise.sample`, which are shuffled for each repeat; evaluations are exact. Printed are the
 median over repeats, with the range, beside the figure to reach. Nothing is stored.
 
-    UNDERSTUDY_DATA=... python benchmarks/surrogates_accuracy.py [--repeats 3] [bank elliptic outputs ...]
+    LEAPWISE_DATA=... python benchmarks/surrogates_accuracy.py [--repeats 3] [bank elliptic outputs ...]
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-import understudy as us
-from understudy import GaussianProcess, OutputSurrogate, QuadraticNetwork, TrainingSet
-from understudy.problems import elliptic_pde, logistic, logistic_a9a, logistic_bank, logistic_simulated
-from understudy.problems.datasets import load_libsvm
-from understudy.surrogates import discrepancy_variance
+import leapwise as lw
+from leapwise import GaussianProcess, OutputSurrogate, QuadraticNetwork, TrainingSet
+from leapwise.problems import elliptic_pde, logistic, logistic_a9a, logistic_bank, logistic_simulated
+from leapwise.problems.datasets import load_libsvm
+from leapwise.surrogates import discrepancy_variance
 
 N_FRESH = 500
 
@@ -117,9 +117,9 @@ PROBLEMS: dict[str, tuple[Callable[[], Any], int, int, list[Row]]] = {
 
 def evaluations(target: Any, tune: int, draws: int) -> TrainingSet:
     """Draw from the posterior by exact HMC, and evaluate there."""
-    run = us.sample(target, draws, tune=tune, chains=4, random_seed=11, progressbar=False)
+    run = lw.sample(target, draws, tune=tune, chains=4, random_seed=11, progressbar=False)
     position = target.transform.to_position(run.draws.reshape(-1, target.dim))
-    found = us.Evaluator(target).value_and_gradient(position)
+    found = lw.Evaluator(target).value_and_gradient(position)
     return TrainingSet(found.position, found.potential, found.gradient, found.outputs)
 
 

@@ -1,6 +1,6 @@
 """How well Gaussian processes stand in for the elliptic PDE, and what they cost.
 
-sd(D) is the standard deviation of the exact potential less the stand-in's, on 500 draws of exact HMC. Processes
+sd(D) is the standard deviation of the exact potential less the surrogate's, on 500 draws of exact HMC. Processes
 learn from values and gradients at draws of other chains, whitened by these alone. Several training sets are
 tried; the median is printed with the range. Times are ratios within this process, because machines are noisy: of a
 fit to one Cholesky factorisation of as many rows, and of an evaluation to its bare matrix products.
@@ -22,21 +22,21 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky
 
-import understudy as us
-from understudy.problems.elliptic import elliptic_pde
-from understudy.surrogates.fitc import FITC
-from understudy.surrogates.gp import GaussianProcess
-from understudy.surrogates.training import TrainingSet
+import leapwise as lw
+from leapwise.problems.elliptic import elliptic_pde
+from leapwise.surrogates.fitc import FITC
+from leapwise.surrogates.gp import GaussianProcess
+from leapwise.surrogates.training import TrainingSet
 
 N_FRESH = 500
 
 
 def exact_draws() -> tuple[TrainingSet, TrainingSet]:
     """Return draws to learn from and fresh ones, from different chains, with potentials and gradients."""
-    path = Path(tempfile.gettempdir()) / "understudy_elliptic_chains.npz"
+    path = Path(tempfile.gettempdir()) / "leapwise_elliptic_chains.npz"
     if not path.exists():
         target = elliptic_pde(observations="paper").target
-        run = us.sample(target, draws=1500, tune=500, chains=4, random_seed=7, progressbar=False)
+        run = lw.sample(target, draws=1500, tune=500, chains=4, random_seed=7, progressbar=False)
         draws = run.draws[:, ::3].reshape(-1, target.dim)
         raw = target.evaluate(draws, gradient=True)
         np.savez(path, position=draws, potential=-raw.log_density, gradient=-raw.gradient)

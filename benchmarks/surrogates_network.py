@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from understudy.surrogates.network import RBFNetwork, SoftplusNetwork
-from understudy.surrogates.ridge import solve_ridge
-from understudy.surrogates.training import TrainingSet
+from leapwise.surrogates.network import RBFNetwork, SoftplusNetwork
+from leapwise.surrogates.ridge import solve_ridge
+from leapwise.surrogates.training import TrainingSet
 
 N_HIDDEN, DIM, N_ROWS = 2000, 50, 4000
 

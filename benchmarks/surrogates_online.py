@@ -19,9 +19,9 @@ from statistics import median
 import numpy as np
 from scipy.linalg import qr, solve_triangular
 
-from understudy import QuadraticNetwork, RBFNetwork, SoftplusNetwork, TrainingSet
-from understudy.surrogates.online import RowUpdater
-from understudy.surrogates.pseudoinverse import PseudoinverseUpdater
+from leapwise import QuadraticNetwork, RBFNetwork, SoftplusNetwork, TrainingSet
+from leapwise.surrogates.online import RowUpdater
+from leapwise.surrogates.pseudoinverse import PseudoinverseUpdater
 
 
 def seconds(work):

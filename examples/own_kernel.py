@@ -2,8 +2,8 @@
 
 import numpy as np
 
-import understudy as us
-from understudy.testing import check_invariance, gumbel
+import leapwise as lw
+from leapwise.testing import check_invariance, gumbel
 
 
 class RandomWalk:
@@ -17,7 +17,7 @@ class RandomWalk:
     def step(self, streams, state, evaluator):
         width = 0.8 + 0.1 * np.abs(state.position) if self.adapt else 0.8  # adapts to the state: the mistake
         proposed = state.position + width * streams.normals(state.position.shape[1])
-        proposal = us.State.from_evaluation(evaluator.value(proposed))
+        proposal = lw.State.from_evaluation(evaluator.value(proposed))
         accepted = streams.uniforms() < np.exp(np.minimum(0.0, state.potential - proposal.potential))
         return state.accept(accepted, proposal), None
 

@@ -14,14 +14,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import understudy as us
-from understudy.cli.load import load_problem
-from understudy.errors import EvaluationError, InputError, OutputError, StartError, UnderstudyError
-from understudy.problems import registry
-from understudy.problems.gaussian import gaussian
+import leapwise as lw
+from leapwise.cli.load import load_problem
+from leapwise.errors import EvaluationError, InputError, LeapwiseError, OutputError, StartError
+from leapwise.problems import registry
+from leapwise.problems.gaussian import gaussian
 
-LIKELIHOOD = us.GaussianLikelihood([0.0, 1.0], sd=1.0)
-PRIOR = us.NormalPrior(0.0, 1.0, dim=2)
+LIKELIHOOD = lw.GaussianLikelihood([0.0, 1.0], sd=1.0)
+PRIOR = lw.NormalPrior(0.0, 1.0, dim=2)
 
 
 class Model:
@@ -38,7 +38,7 @@ class Model:
         return -x
 
     def target(self, **settings):
-        return us.Target(self.value, self.score, dim=2, **settings)
+        return lw.Target(self.value, self.score, dim=2, **settings)
 
     def answers(self, answer, **settings):
         """A target with another answer, evaluated and remembered all the same."""
@@ -47,11 +47,11 @@ class Model:
             self.value(x)
             return answer(x) if callable(answer) else answer
 
-        return us.Target(log_density, self.score, dim=2, **settings)
+        return lw.Target(log_density, self.score, dim=2, **settings)
 
     def sample(self, target=None, **settings):
         defaults = {"draws": 5, "tune": 20, "random_seed": 1, "init": [0.5, 0.25]}
-        return us.sample(self.target() if target is None else target, **(defaults | settings))
+        return lw.sample(self.target() if target is None else target, **(defaults | settings))
 
 
 def fail(x):
@@ -59,27 +59,27 @@ def fail(x):
 
 
 TARGETS = {
-    "log-density is a number": (lambda m: us.Target(3.0, dim=2), InputError, "float", ["function itself"]),
+    "log-density is a number": (lambda m: lw.Target(3.0, dim=2), InputError, "float", ["function itself"]),
     "gradient is an array": (
-        lambda m: us.Target(m.value, np.zeros(2), dim=2),
+        lambda m: lw.Target(m.value, np.zeros(2), dim=2),
         InputError,
         "ndarray",
         ["function itself"],
     ),
-    "dim is zero": (lambda m: us.Target(m.value, dim=0), InputError, "got 0", ["number of parameters"]),
-    "dim is a float": (lambda m: us.Target(m.value, dim=2.0), InputError, "2.0", ["number of parameters"]),
+    "dim is zero": (lambda m: lw.Target(m.value, dim=0), InputError, "got 0", ["number of parameters"]),
+    "dim is a float": (lambda m: lw.Target(m.value, dim=2.0), InputError, "2.0", ["number of parameters"]),
     "bounds inverted": (lambda m: m.target(bounds=(5, 1)), InputError, "(5, 1)", ["swap"]),
     "too many bounds": (lambda m: m.target(bounds=[(0, 1)] * 3), InputError, "got 3", ["one pair per"]),
     "bounds are a word": (lambda m: m.target(bounds="positive"), InputError, "'positive'", ["None where"]),
     "a bound that is unknown": (lambda m: m.target(bounds=(0, np.nan)), InputError, "nan", ["None"]),
     "bounds outside the prior": (
-        lambda m: us.ForwardTarget(m.value, LIKELIHOOD, us.UniformPrior([0, 0], [1, 1]), bounds=(5, 6)),
+        lambda m: lw.ForwardTarget(m.value, LIKELIHOOD, lw.UniformPrior([0, 0], [1, 1]), bounds=(5, 6)),
         InputError,
         "(5, 6)",
         ["mend one of them"],
     ),
     "prior and likelihood swapped": (
-        lambda m: us.ForwardTarget(m.value, PRIOR, LIKELIHOOD),
+        lambda m: lw.ForwardTarget(m.value, PRIOR, LIKELIHOOD),
         InputError,
         "GaussianLikelihood",
         ["likelihood first"],
@@ -94,81 +94,81 @@ TARGETS = {
         ["one way only"],
     ),
     "data are not numbers": (
-        lambda m: us.GaussianLikelihood(["a"], sd=1.0),
+        lambda m: lw.GaussianLikelihood(["a"], sd=1.0),
         InputError,
         "'a'",
         ["float array"],
     ),
     "data are missing": (
-        lambda m: us.GaussianLikelihood([0.0, np.nan], sd=1.0),
+        lambda m: lw.GaussianLikelihood([0.0, np.nan], sd=1.0),
         InputError,
         "nan at index 1",
         ["drop or mend"],
     ),
-    "negative sd": (lambda m: us.GaussianLikelihood([0.0], sd=-0.1), InputError, "-0.1", ["sign"]),
-    "no sd and no covariance": (lambda m: us.GaussianLikelihood([0.0]), InputError, "sd", ["exactly one"]),
+    "negative sd": (lambda m: lw.GaussianLikelihood([0.0], sd=-0.1), InputError, "-0.1", ["sign"]),
+    "no sd and no covariance": (lambda m: lw.GaussianLikelihood([0.0]), InputError, "sd", ["exactly one"]),
     "covariance not positive definite": (
-        lambda m: us.GaussianLikelihood([0.0, 0.0], covariance=[[1, 2], [2, 1]]),
+        lambda m: lw.GaussianLikelihood([0.0, 0.0], covariance=[[1, 2], [2, 1]]),
         InputError,
         "not",
         ["diagonal"],
     ),
-    "uniform prior inverted": (lambda m: us.UniformPrior(3, 2, dim=2), InputError, "3 and 2", ["swap"]),
-    "prior of unknown size": (lambda m: us.NormalPrior(0.0, 1.0), InputError, "[]", ["give dim="]),
+    "uniform prior inverted": (lambda m: lw.UniformPrior(3, 2, dim=2), InputError, "3 and 2", ["swap"]),
+    "prior of unknown size": (lambda m: lw.NormalPrior(0.0, 1.0), InputError, "[]", ["give dim="]),
     "likelihood is a class": (
-        lambda m: us.ForwardTarget(m.score, us.GaussianLikelihood, PRIOR),
+        lambda m: lw.ForwardTarget(m.score, lw.GaussianLikelihood, PRIOR),
         InputError,
         "class GaussianLikelihood",
         ["see GaussianLikelihood"],
     ),
     "dim against the prior": (
-        lambda m: us.ForwardTarget(m.score, LIKELIHOOD, PRIOR, dim=3),
+        lambda m: lw.ForwardTarget(m.score, LIKELIHOOD, PRIOR, dim=3),
         InputError,
         "dim=3",
         ["drop dim="],
     ),
 }
 METHODS = {
-    "negative step size": (lambda m: us.HMC(-0.1, 5), InputError, "-0.1", ["positive"]),
-    "step size is a word": (lambda m: us.HMC("small", 5), InputError, "'small'", ["float"]),
-    "no steps": (lambda m: us.HMC(0.1, 0), InputError, "got 0", ["positive whole number"]),
-    "half a step": (lambda m: us.HMC(0.1, 2.5), InputError, "2.5", ["positive whole number"]),
-    "steps from more to fewer": (lambda m: us.HMC(0.1, (5, 2)), InputError, "(5, 2)", ["smallest, largest"]),
+    "negative step size": (lambda m: lw.HMC(-0.1, 5), InputError, "-0.1", ["positive"]),
+    "step size is a word": (lambda m: lw.HMC("small", 5), InputError, "'small'", ["float"]),
+    "no steps": (lambda m: lw.HMC(0.1, 0), InputError, "got 0", ["positive whole number"]),
+    "half a step": (lambda m: lw.HMC(0.1, 2.5), InputError, "2.5", ["positive whole number"]),
+    "steps from more to fewer": (lambda m: lw.HMC(0.1, (5, 2)), InputError, "(5, 2)", ["smallest, largest"]),
     "steps and time": (
-        lambda m: us.HMC(0.1, 5, trajectory_length=1.0),
+        lambda m: lw.HMC(0.1, 5, trajectory_length=1.0),
         InputError,
         "n_steps or trajectory_length",
         ["not both"],
     ),
-    "unknown metric": (lambda m: us.HMC(metric="full"), InputError, "'full'", ["'dense'"]),
+    "unknown metric": (lambda m: lw.HMC(metric="full"), InputError, "'full'", ["'dense'"]),
     "target acceptance of 80": (
-        lambda m: us.HMC(target_acceptance=80),
+        lambda m: lw.HMC(target_acceptance=80),
         InputError,
         "80",
         ["between 0 and 1"],
     ),
-    "no Riemannian metric": (lambda m: us.RMHMC(0.1, 5), InputError, "None", ["problem.metric"]),
+    "no Riemannian metric": (lambda m: lw.RMHMC(0.1, 5), InputError, "None", ["problem.metric"]),
     "a Euclidean metric for RMHMC": (
-        lambda m: us.RMHMC(0.1, 5, metric=us.UnitMetric()),
+        lambda m: lw.RMHMC(0.1, 5, metric=lw.UnitMetric()),
         InputError,
         "UnitMetric",
         ["problem.metric"],
     ),
     "variance is not positive": (
-        lambda m: us.DiagonalMetric([1.0, 0.0]),
+        lambda m: lw.DiagonalMetric([1.0, 0.0]),
         InputError,
         "0 at index 1",
         ["units"],
     ),
     "variance is a matrix": (
-        lambda m: us.DiagonalMetric(np.eye(2)),
+        lambda m: lw.DiagonalMetric(np.eye(2)),
         InputError,
         "2 dimensions",
         ["each parameter"],
     ),
-    "covariance is not square": (lambda m: us.DenseMetric(np.ones((2, 3))), InputError, "(2, 3)", ["square"]),
+    "covariance is not square": (lambda m: lw.DenseMetric(np.ones((2, 3))), InputError, "(2, 3)", ["square"]),
     "covariance is not symmetric": (
-        lambda m: us.DenseMetric([[1.0, 0.5], [0.1, 1.0]]),
+        lambda m: lw.DenseMetric([[1.0, 0.5], [0.1, 1.0]]),
         InputError,
         "symmetric",
         ["put together"],
@@ -180,7 +180,7 @@ SAMPLE = {
     "a function for a target": (lambda m: m.sample(m.value), InputError, "method", ["wrap your function"]),
     "a problem for a target": (lambda m: m.sample(gaussian()), InputError, "Problem", ["problem.target"]),
     "no gradient": (
-        lambda m: m.sample(us.Target(m.value, dim=2), method=us.HMC()),
+        lambda m: m.sample(lw.Target(m.value, dim=2), method=lw.HMC()),
         InputError,
         "HMC",
         ["gradient=..."],
@@ -188,15 +188,15 @@ SAMPLE = {
     "no draws": (lambda m: m.sample(draws=0), InputError, "got 0", ["at least 1"]),
     "draws as text": (lambda m: m.sample(draws="100"), InputError, "'100'", ["whole number"]),
     "too little warm-up": (
-        lambda m: m.sample(tune=5, method=us.HMC()),
+        lambda m: m.sample(tune=5, method=lw.HMC()),
         InputError,
         "got 5",
         ["tune=500"],
     ),
     "no budget": (lambda m: m.sample(max_evaluations=0), InputError, "got 0", ["at least 1"]),
     "half an evaluation": (lambda m: m.sample(max_evaluations=99.5), InputError, "99.5", ["whole number"]),
-    "a trained surrogate's class": (lambda m: us.Auto(us.QuadraticNetwork), InputError, "class", ["recipe"]),
-    "a word for a surrogate": (lambda m: us.Auto("network"), InputError, "'network'", ["leave it out"]),
+    "a trained surrogate's class": (lambda m: lw.Auto(lw.QuadraticNetwork), InputError, "class", ["recipe"]),
+    "a word for a surrogate": (lambda m: lw.Auto("network"), InputError, "'network'", ["leave it out"]),
     "no chains": (lambda m: m.sample(chains=0), InputError, "got 0", ["at least 1"]),
     "negative seed": (lambda m: m.sample(random_seed=-1), InputError, "-1", ["at least 0"]),
     "a generator for a seed": (
@@ -206,7 +206,7 @@ SAMPLE = {
         ["whole number"],
     ),
     "unknown method": (lambda m: m.sample(method="nuts"), InputError, "'nuts'", ["Auto(), HMC()"]),
-    "a class for a method": (lambda m: m.sample(method=us.HMC), InputError, "class HMC", ["HMC()"]),
+    "a class for a method": (lambda m: m.sample(method=lw.HMC), InputError, "class HMC", ["HMC()"]),
     "unknown rule for failures": (
         lambda m: m.sample(on_failure="ignore"),
         InputError,
@@ -215,13 +215,13 @@ SAMPLE = {
     ),
     "negative retries": (lambda m: m.sample(retries=-1), InputError, "-1", ["at least 0"]),
     "step sizes for other chains": (
-        lambda m: m.sample(method=us.HMC([0.1, 0.2], 5)),
+        lambda m: m.sample(method=lw.HMC([0.1, 0.2], 5)),
         InputError,
         "(2,)",
         ["each of the 4 chains"],
     ),
     "a metric of another size": (
-        lambda m: m.sample(method=us.HMC(metric=us.DenseMetric(np.eye(3)))),
+        lambda m: m.sample(method=lw.HMC(metric=lw.DenseMetric(np.eye(3)))),
         InputError,
         "DenseMetric",
         ["each parameter"],
@@ -257,36 +257,36 @@ ONE_EVALUATION = {
     "object back": (lambda m: m.sample(m.answers({})), OutputError, "dict", ["convert"]),
     "text back": (lambda m: m.sample(m.answers("low")), OutputError, "str", ["convert"]),
     "a wide gradient": (
-        lambda m: m.sample(us.Target(m.value, lambda x: np.ones(5), dim=2)),
+        lambda m: m.sample(lw.Target(m.value, lambda x: np.ones(5), dim=2)),
         OutputError,
         "(5,)",
         ["one entry"],
     ),
     "a pair expected": (
-        lambda m: m.sample(us.Target(m.value, dim=2, returns_gradient=True)),
+        lambda m: m.sample(lw.Target(m.value, dim=2, returns_gradient=True)),
         OutputError,
         "float64",
         ["as a tuple"],
     ),
     "a pair unannounced": (
-        lambda m: m.sample(us.Target(lambda x: (m.value(x), x), dim=2), tune=60),
+        lambda m: m.sample(lw.Target(lambda x: (m.value(x), x), dim=2), tune=60),
         OutputError,
         "a tuple of 2",
         ["returns_gradient=True"],
     ),
     "too few outputs": (
         lambda m: m.sample(
-            us.ForwardTarget(
+            lw.ForwardTarget(
                 m.value, LIKELIHOOD, PRIOR, jacobian=lambda x: (np.atleast_1d(m.value(x)), np.eye(2))
             ),
-            method=us.HMC(),
+            method=lw.HMC(),
         ),
         OutputError,
         "(1,)",
         ["one entry"],
     ),
     "too few outputs of the model alone": (
-        lambda m: m.sample(us.ForwardTarget(lambda x: np.atleast_1d(m.value(x)), LIKELIHOOD, PRIOR), tune=60),
+        lambda m: m.sample(lw.ForwardTarget(lambda x: np.atleast_1d(m.value(x)), LIKELIHOOD, PRIOR), tune=60),
         OutputError,
         "(1,)",
         ["one entry"],
@@ -296,18 +296,18 @@ FILES = {
     "missing file": ("nowhere.py:target", None, "nowhere.py", ["check its name"]),
     "missing name": (
         "model.py:posterior",
-        "target = us.Target(len, dim=2)",
+        "target = lw.Target(len, dim=2)",
         "'posterior'",
         ["it has target"],
     ),
-    "no name": ("model.py", "target = us.Target(len, dim=2)", "model.py", [":NAME"]),
-    "no target in it": ("model.py:prior", "x = 1", "'prior'", ["understudy.Target"]),
-    "not a target": ("model.py:x", "x = 3.5", "float", ["understudy.Target"]),
+    "no name": ("model.py", "target = lw.Target(len, dim=2)", "model.py", [":NAME"]),
+    "no target in it": ("model.py:prior", "x = 1", "'prior'", ["leapwise.Target"]),
+    "not a target": ("model.py:x", "x = 3.5", "float", ["leapwise.Target"]),
     "not valid Python": ("model.py:target", "target = (", "line 2", ["not valid Python"]),
     "fails when run": ("model.py:target", "1 / 0", "ZeroDivisionError at line 2", ["mend it"]),
     "a bad target in it": (
         "model.py:target",
-        "target = us.Target(len, dim=0)",
+        "target = lw.Target(len, dim=0)",
         "got 0",
         ["number of parameters"],
     ),
@@ -317,7 +317,7 @@ TABLE = {**TARGETS, **METHODS, **SAMPLE, **ONE_EVALUATION}
 
 def assert_helpful(error, value, remedies):
     message = str(error)
-    assert isinstance(error, UnderstudyError)
+    assert isinstance(error, LeapwiseError)
     assert value in message
     assert any(words in message for words in remedies), message
     assert "\n" not in message
@@ -344,7 +344,7 @@ def test_bad_files_give_one_helpful_sentence(name, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "path", sys.path.copy())
     monkeypatch.setattr(sys, "modules", sys.modules.copy())
     if code is not None:
-        Path("model.py").write_text(f"import understudy as us\n{code}\n")
+        Path("model.py").write_text(f"import leapwise as lw\n{code}\n")
     with pytest.raises(InputError) as caught:
         load_problem(what)
     assert_helpful(caught.value, value, remedies)

@@ -9,16 +9,16 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-import understudy.run
-from understudy.cli import main, output
-from understudy.errors import EvaluationError
-from understudy.results import Cost, Record, Run
+import leapwise.run
+from leapwise.cli import main, output
+from leapwise.errors import EvaluationError
+from leapwise.results import Cost, Record, Run
 
 MODEL = """
 import os
 import numpy as np
-from understudy import Target
-from understudy.problems.problem import Problem
+from leapwise import Target
+from leapwise.problems.problem import Problem
 
 print("the model is loaded")
 
@@ -107,17 +107,17 @@ def fake_run(draws: int = 20, complete: bool = True) -> Run:
 
 
 def test_version():
-    assert invoke("--version").output == f"understudy {understudy.__version__}\n"
+    assert invoke("--version").output == f"leapwise {leapwise.__version__}\n"
 
 
-def test_python_m_understudy():
-    words = [sys.executable, "-m", "understudy", "--version"]
+def test_python_m_leapwise():
+    words = [sys.executable, "-m", "leapwise", "--version"]
     done = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert done.stdout == f"understudy {understudy.__version__}\n"
+    assert done.stdout == f"leapwise {leapwise.__version__}\n"
 
 
 def test_problems_are_listed():
-    from understudy.problems import registry
+    from leapwise.problems import registry
 
     result = invoke("problems")
     assert result.exit_code == 0
@@ -185,7 +185,7 @@ def test_a_budget_is_kept_and_is_no_interrupt(model):
 )
 def test_what_is_not_said_is_left_to_the_method(model, monkeypatch, words, given):
     seen = {}
-    monkeypatch.setattr(understudy.run, "sample", lambda _, **options: seen.update(options) or fake_run())
+    monkeypatch.setattr(leapwise.run, "sample", lambda _, **options: seen.update(options) or fake_run())
     assert invoke("sample", f"{model}:target", *words).exit_code == 0
     assert {name: seen[name] for name in ("tune", "max_evaluations")} | {
         "method": type(seen["method"]).__name__
@@ -194,7 +194,7 @@ def test_what_is_not_said_is_left_to_the_method(model, monkeypatch, words, given
 
 def test_settings_reach_the_kernel(model, monkeypatch):
     seen = {}
-    monkeypatch.setattr(understudy.run, "sample", lambda _, **options: seen.update(options) or fake_run())
+    monkeypatch.setattr(leapwise.run, "sample", lambda _, **options: seen.update(options) or fake_run())
     sample(f"{model}:target", "--step-size", 0.5, "--n-steps", 3, "--target-acceptance", 0.9)
     kernel = seen["method"]
     assert (kernel.step_size, kernel.n_steps, kernel.target_acceptance) == (0.5, 3, 0.9)
@@ -221,7 +221,7 @@ def test_json_keeps_stdout_clean_of_what_models_print(model):
         "--n-steps",
         "2",
     ]
-    words = [sys.executable, "-m", "understudy", "sample", f"{model}:noisy_target", *options]
+    words = [sys.executable, "-m", "leapwise", "sample", f"{model}:noisy_target", *options]
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["draws"] == 2
@@ -248,11 +248,11 @@ def test_files_are_written(model, tmp_path):
 
 
 def test_the_elliptic_problem_draws_its_field(monkeypatch, tmp_path):
-    plots = pytest.importorskip("understudy.problems.elliptic.plots")
+    plots = pytest.importorskip("leapwise.problems.elliptic.plots")
     pytest.importorskip("matplotlib")
     calls = []
     monkeypatch.setattr(plots, "plot_field", lambda problem, draws, path: calls.append((draws.shape, path)))
-    monkeypatch.setattr(understudy.run, "sample", lambda *_, **__: fake_run())
+    monkeypatch.setattr(leapwise.run, "sample", lambda *_, **__: fake_run())
     result = invoke("sample", "elliptic-pde", "--plot", tmp_path / "field.png")
     assert result.exit_code == 0, result.output
     assert calls == [((2, 20, 2), tmp_path / "field.png")]
@@ -275,7 +275,7 @@ def test_the_elliptic_problem_draws_its_field(monkeypatch, tmp_path):
         ("{folder}/broken.py:target", "is not valid Python: .* line 2"),
         ("{folder}/crash.py:target", "raised ModuleNotFoundError at line 1: .*no_such_library"),
         ("{folder}/stops.py:target", "raised SystemExit at line 2"),
-        ("{folder}/empty.py:target", "it has no target: make one with understudy.Target"),
+        ("{folder}/empty.py:target", "it has no target: make one with leapwise.Target"),
         ("bananna", "no built-in problem 'bananna'; .*banana.*my_model.py:target"),
     ],
 )
@@ -304,7 +304,7 @@ def test_what_cannot_be_sampled_is_said_in_one_line(model, what, said):
             ["--method", "auto", "--step-size", 0.1],
             "auto tunes itself and has no --step-size; .*--method hmc",
         ),
-        (["--surrogate-plot", "{folder}/x.png"], "hmc has no stand-in to draw"),
+        (["--surrogate-plot", "{folder}/x.png"], "hmc has no surrogate to draw"),
         (["--method", "auto", "--surrogate-plot", "{folder}/x.doc"], "must end in"),
         (["--output", "{folder}"], "is a folder"),
         (["--output", "{model}/x.nc"], "cannot make the folder"),
@@ -338,9 +338,9 @@ def test_outputs_are_checked_before_the_model_is_loaded(model):
 
 
 def test_a_missing_extra_is_named_before_the_model_is_loaded(model, monkeypatch):
-    monkeypatch.setattr("understudy.results.datatree.find_spec", lambda _: None)
+    monkeypatch.setattr("leapwise.results.datatree.find_spec", lambda _: None)
     result = sample(f"{model}:target", "--output", model.parent / "x.nc")
-    assert "pip install understudy[netcdf]" in result.stderr
+    assert "pip install leapwise[netcdf]" in result.stderr
     assert "the model is loaded" not in result.stdout
 
 
@@ -363,7 +363,7 @@ def test_a_model_that_fails_in_warmup_has_nothing_to_keep(model, monkeypatch, tm
         error.run = fake_run(0, complete=False)
         raise error
 
-    monkeypatch.setattr(understudy.run, "sample", fail)
+    monkeypatch.setattr(leapwise.run, "sample", fail)
     result = sample(f"{model}:target", "--output", tmp_path / "kept.nc")
     assert result.exit_code == 2
     assert "There are no draws to save." in result.stderr
@@ -372,7 +372,7 @@ def test_a_model_that_fails_in_warmup_has_nothing_to_keep(model, monkeypatch, tm
 
 def test_ctrl_c_shows_and_saves_what_has_been_drawn(model, monkeypatch, tmp_path):
     pytest.importorskip("h5netcdf")
-    monkeypatch.setattr(understudy.run, "sample", lambda *_, **__: fake_run(complete=False))
+    monkeypatch.setattr(leapwise.run, "sample", lambda *_, **__: fake_run(complete=False))
     result = sample(f"{model}:target", "--output", tmp_path / "kept.nc")
     assert result.exit_code == 130
     assert "2 chains x 20 draws, interrupted" in result.stdout
@@ -383,7 +383,7 @@ def test_ctrl_c_before_anything_is_drawn(model, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(understudy.run, "sample", interrupt)
+    monkeypatch.setattr(leapwise.run, "sample", interrupt)
     result = sample(f"{model}:target")
     assert result.exit_code == 130
     assert result.stderr == "Interrupted.\n"
@@ -392,7 +392,7 @@ def test_ctrl_c_before_anything_is_drawn(model, monkeypatch):
 def test_progress_is_left_to_the_terminal_or_silenced(model, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        understudy.run, "sample", lambda *_, progressbar, **__: seen.append(progressbar) or fake_run()
+        leapwise.run, "sample", lambda *_, progressbar, **__: seen.append(progressbar) or fake_run()
     )
     sample(f"{model}:target")
     sample(f"{model}:target", "--quiet")
@@ -401,7 +401,7 @@ def test_progress_is_left_to_the_terminal_or_silenced(model, monkeypatch):
 
 def test_what_the_summary_says_is_not_logged_besides(caplog):
     """And only while the command runs: others in the same process go on hearing it."""
-    log = logging.getLogger("understudy.draws")
+    log = logging.getLogger("leapwise.draws")
 
     def make():
         log.warning("chains were held up")

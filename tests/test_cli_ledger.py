@@ -9,11 +9,11 @@ import pytest
 import xarray
 from click.testing import CliRunner
 
-from understudy.cli import main
+from leapwise.cli import main
 
 MODEL = """
-import understudy as us
-target = us.Target(lambda x: -0.5 * x @ x{extra}, lambda x: -x, dim={dim})
+import leapwise as lw
+target = lw.Target(lambda x: -0.5 * x @ x{extra}, lambda x: -x, dim={dim})
 """
 
 

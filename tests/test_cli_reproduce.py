@@ -1,4 +1,4 @@
-"""`understudy reproduce`, with quick fakes in the place of the experiments."""
+"""`leapwise reproduce`, with quick fakes in the place of the experiments."""
 
 import inspect
 import re
@@ -6,10 +6,10 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from understudy.cli import main
-from understudy.cli.commands import reproduce as command
-from understudy.paper import registry
-from understudy.paper.experiments import EXPERIMENTS, METHODS
+from leapwise.cli import main
+from leapwise.cli.commands import reproduce as command
+from leapwise.paper import registry
+from leapwise.paper.experiments import EXPERIMENTS, METHODS
 
 
 class FakeFigure:
@@ -124,6 +124,6 @@ def test_an_interrupt_says_how_to_go_on(fakes, tmp_path, monkeypatch):
 
 
 def test_a_missing_extra_is_named_before_anything_is_computed(fakes, tmp_path, monkeypatch):
-    monkeypatch.setattr("understudy.results.plots.find_spec", lambda _: None)
-    assert_one_line(reproduce(tmp_path, "fig3"), r"pip install understudy\[plots\]")
+    monkeypatch.setattr("leapwise.results.plots.find_spec", lambda _: None)
+    assert_one_line(reproduce(tmp_path, "fig3"), r"pip install leapwise\[plots\]")
     assert fakes == []

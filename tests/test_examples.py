@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import understudy as us
+import leapwise as lw
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -23,7 +23,7 @@ def test_decay_finds_the_least_squares_fit():
 
     example = load("decay")
     best, covariance = curve_fit(lambda t, a, k: a * np.exp(-k * t), example.t, example.y, (2.0, 0.5))
-    run = us.sample(example.target, draws=500, tune=200, random_seed=1)
+    run = lw.sample(example.target, draws=500, tune=200, random_seed=1)
     # The posterior mean differs from the fit by far less than a standard deviation.
     assert np.abs(run.draws.mean(axis=(0, 1)) - best) == pytest.approx(0, abs=0.3 * np.sqrt(covariance.max()))
 

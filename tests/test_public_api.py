@@ -11,7 +11,7 @@ from importlib.metadata import version
 
 import pytest
 
-import understudy
+import leapwise
 
 # Plain records that the library makes and the user reads.
 RECORDS = {"Evaluation", "LocalMetric", "ProductMetric", "RiemannianMetric", "State"}
@@ -26,23 +26,23 @@ def python(code):
 
 
 def test_names_are_there():
-    assert len(set(understudy.__all__)) == len(understudy.__all__)
-    for name in understudy.__all__:
-        assert getattr(understudy, name).__module__.startswith("understudy.")
+    assert len(set(leapwise.__all__)) == len(leapwise.__all__)
+    for name in leapwise.__all__:
+        assert getattr(leapwise, name).__module__.startswith("leapwise.")
 
 
 def test_everything_exported_is_listed():
     public = {
         name
-        for name, value in vars(understudy).items()
+        for name, value in vars(leapwise).items()
         if not name.startswith("_") and not inspect.ismodule(value)
     }
-    assert public == set(understudy.__all__)
+    assert public == set(leapwise.__all__)
 
 
-@pytest.mark.parametrize("name", understudy.__all__)
+@pytest.mark.parametrize("name", leapwise.__all__)
 def test_every_name_is_explained_with_an_example(name):
-    what = getattr(understudy, name)
+    what = getattr(leapwise, name)
     text = inspect.getdoc(what)
     assert text and text.split("\n\n")[0].endswith((".", ":"))
     if name not in RECORDS:
@@ -50,9 +50,9 @@ def test_every_name_is_explained_with_an_example(name):
         assert doctest.DocTestParser().get_examples(text)
 
 
-@pytest.mark.parametrize("name", understudy.__all__)
+@pytest.mark.parametrize("name", leapwise.__all__)
 def test_public_methods_are_explained(name):
-    what = getattr(understudy, name)
+    what = getattr(leapwise, name)
     if inspect.isclass(what):
         for member, value in inspect.getmembers(what, callable):
             if not member.startswith("_"):
@@ -60,12 +60,12 @@ def test_public_methods_are_explained(name):
 
 
 def test_the_version_is_that_of_the_package():
-    assert understudy.__version__ == version("understudy")
+    assert leapwise.__version__ == version("leapwise")
 
 
 def test_importing_brings_only_what_is_needed():
     slow = [*EXTRAS, "xarray", "arviz_base", "arviz_stats", "pandas", "scipy.stats", "scipy.optimize"]
-    code = f"import json, sys, understudy; print(json.dumps([m for m in {slow} if m in sys.modules]))"
+    code = f"import json, sys, leapwise; print(json.dumps([m for m in {slow} if m in sys.modules]))"
     assert python(code) == []
 
 
@@ -76,7 +76,7 @@ import json, time
 start = time.perf_counter()
 import numpy, scipy.linalg, scipy.special, rich.progress
 middle = time.perf_counter()
-import understudy
+import leapwise
 print(json.dumps([middle - start, time.perf_counter() - middle]))
 """
     best = min((python(code) for _ in range(2)), key=sum)
@@ -89,14 +89,14 @@ import json, os, sys, warnings
 warnings.simplefilter("error")
 for name in {EXTRAS}:
     sys.modules[name] = None  # as if it were not installed
-os.environ.pop("UNDERSTUDY_DATA", None)
-import understudy as us
-from understudy.errors import DataError, MissingExtraError
-from understudy.problems import registry
-from understudy.results import plots
+os.environ.pop("LEAPWISE_DATA", None)
+import leapwise as lw
+from leapwise.errors import DataError, MissingExtraError
+from leapwise.problems import registry
+from leapwise.results import plots
 
 problem = registry.get("gumbel")
-run = us.sample(problem.target, draws=50, chains=2, random_seed=1)
+run = lw.sample(problem.target, draws=50, chains=2, random_seed=1)
 found = {{"summary": str(run.summary()), "groups": sorted(run.to_datatree().children)}}
 for name, error, act in [
     ("save", MissingExtraError, lambda: run.save({str(tmp_path / "run.nc")!r})),
@@ -112,7 +112,7 @@ print(json.dumps(found))
     found = python(code)
     assert "x[0]" in found["summary"] and "R-hat" in found["summary"]
     assert found["groups"] == ["posterior", "sample_stats", "surrogate"]
-    assert "pip install understudy[netcdf]" in found["save"]
-    assert "pip install understudy[plots]" in found["plot"]
-    assert "understudy[paper]" in found["data"]
+    assert "pip install leapwise[netcdf]" in found["save"]
+    assert "pip install leapwise[plots]" in found["plot"]
+    assert "leapwise[paper]" in found["data"]
     assert list(tmp_path.iterdir()) == []

@@ -24,9 +24,9 @@ os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM
 
 import numpy as np
 
-import understudy as lw
-from understudy.errors import EvaluationError
-from understudy.problems import registry
+import leapwise as lw
+from leapwise.errors import EvaluationError
+from leapwise.problems import registry
 
 T = np.linspace(0.2, 4.0, 12)
 DATA = 2.0 * np.exp(-0.6 * T) + 0.5 * np.exp(-3.0 * T) + 0.02 * np.sin(7.0 * T)

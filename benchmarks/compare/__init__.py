@@ -1,7 +1,7 @@
 """A comparison of this library with its peers, on the same exact potential.
 
     make bench
-    python -m benchmarks.compare --problems banana funnel --methods understudy numpyro-dense-4 --seeds 1
+    python -m benchmarks.compare --problems banana funnel --methods leapwise numpyro-dense-4 --seeds 1
 
 Every run is a fresh process, one after the other, with a limit to its time; a run that fails or takes too long becomes
 a row that says so. Results are kept in ``out/bench``, one file for each problem, method, settings and seed, so that an

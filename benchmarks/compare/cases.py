@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-import understudy as us
-from understudy.problems import Problem, registry
-from understudy.problems.elliptic import elliptic_pde
+import leapwise as lw
+from leapwise.problems import Problem, registry
+from leapwise.problems.elliptic import elliptic_pde
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,8 @@ class Case:
 
 def without_gradient(target):
     """Return the same target with its gradient taken away: outputs alone, or values alone."""
-    if isinstance(target, us.ForwardTarget):
-        return us.ForwardTarget(
+    if isinstance(target, lw.ForwardTarget):
+        return lw.ForwardTarget(
             target.forward, target.likelihood, target.prior, names=target.names, vectorized=target.vectorized
         )
     return scalar(target)
@@ -51,7 +51,7 @@ def scalar(target):
     def log_density(parameters):
         return target.evaluate(parameters, gradient=False).log_density
 
-    return us.Target(log_density, dim=target.dim, names=target.names, vectorized=True)
+    return lw.Target(log_density, dim=target.dim, names=target.names, vectorized=True)
 
 
 def _named(name: str, title: str, **settings) -> Case:

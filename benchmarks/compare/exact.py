@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import understudy as us
+import leapwise as lw
 
 from . import potentials
 from .cases import Case
@@ -28,15 +28,15 @@ class Exact:
         self.target = case.target()
         assert self.target.transform.is_identity
         self.dim = self.target.dim
-        self.evaluator = us.Evaluator(self.target)
+        self.evaluator = lw.Evaluator(self.target)
         self._known: dict[bytes, tuple[float, np.ndarray]] = {}
 
     def starts(self, seed: int, n: int) -> np.ndarray:
         """Draw starts ``(n, dim)`` as `sample` does: from the prior, or uniformly between -2 and 2."""
-        generators = us.Streams(seed, n).generators
+        generators = lw.Streams(seed, n).generators
         drawn = [self.target.sample_start(generator) for generator in generators]
         if drawn[0] is None:
-            return np.stack([rng.uniform(-2.0, 2.0, self.dim) for rng in us.Streams(seed, n).generators])
+            return np.stack([rng.uniform(-2.0, 2.0, self.dim) for rng in lw.Streams(seed, n).generators])
         return np.stack(drawn)
 
     def rows(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -76,10 +76,10 @@ def _nutpie(low_rank: bool) -> Method:
 METHODS = {
     method.name: method
     for method in (
-        Method("understudy", "understudy", "ours:run", kind="any", is_ours=True, is_main=True),
+        Method("leapwise", "leapwise", "ours:run", kind="any", is_ours=True, is_main=True),
         Method(
-            "understudy-cores",
-            "understudy, cores=2",
+            "leapwise-cores",
+            "leapwise, cores=2",
             "ours:run",
             kind="any",
             fixed={"cores": 2},
@@ -88,7 +88,7 @@ METHODS = {
             slow_only=True,
             shares_cores=True,
         ),
-        Method("hmc", "understudy, HMC()", "ours:run_hmc", tried=_TUNES, is_ours=True),
+        Method("hmc", "leapwise, HMC()", "ours:run_hmc", tried=_TUNES, is_ours=True),
         Method(
             "rns-hmc",
             "RNS-HMC (the paper's)",

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import understudy as us
-from understudy.paper.experiments import get_experiment
+import leapwise as lw
+from leapwise.paper.experiments import get_experiment
 
 from .exact import Exact
 from .outcome import Outcome, Watch
@@ -11,13 +11,13 @@ from .outcome import Outcome, Watch
 
 def run(exact: Exact, seed: int, draws: int, cores: int | None = None) -> Outcome:
     """Call `sample` with nothing that a user would not have had."""
-    return _outcome(lambda: us.sample(exact.target, draws=draws, chains=4, random_seed=seed, cores=cores))
+    return _outcome(lambda: lw.sample(exact.target, draws=draws, chains=4, random_seed=seed, cores=cores))
 
 
 def run_hmc(exact: Exact, seed: int, draws: int, *, tune: int) -> Outcome:
     """Sample with exact gradients."""
     return _outcome(
-        lambda: us.sample(exact.target, draws, tune=tune, chains=4, random_seed=seed, method=us.HMC())
+        lambda: lw.sample(exact.target, draws, tune=tune, chains=4, random_seed=seed, method=lw.HMC())
     )
 
 
@@ -30,22 +30,22 @@ def run_rns(
     """
     if exact.case.paper is not None:
         n_hidden = get_experiment(exact.case.paper).n_hidden
-    network = us.SoftplusNetwork(n_hidden)
+    network = lw.SoftplusNetwork(n_hidden)
     if settings == "paper":
         step_size, n_steps = exact.problem.settings["hmc"]
-        method = us.RNSHMC(
+        method = lw.RNSHMC(
             network,
             step_size,
             n_steps,
-            metric=us.UnitMetric(),
-            explore=us.HMC(),
+            metric=lw.UnitMetric(),
+            explore=lw.HMC(),
             collect="accepted",
             max_training=5000,
         )
     else:
-        method = us.RNSHMC(network)
+        method = lw.RNSHMC(network)
     return _outcome(
-        lambda: us.sample(exact.target, draws, tune=tune, chains=4, random_seed=seed, method=method)
+        lambda: lw.sample(exact.target, draws, tune=tune, chains=4, random_seed=seed, method=method)
     )
 
 

@@ -14,8 +14,8 @@ from .cases import Case
 from .schedule import Row
 
 _LOOKS = {
-    "understudy": ("o", "#c1272d"),
-    "understudy-cores": ("p", "#c1272d"),
+    "leapwise": ("o", "#c1272d"),
+    "leapwise-cores": ("p", "#c1272d"),
     "hmc": ("o", "#f0a3a0"),
     "rns-hmc": ("s", "#f0a3a0"),
     "numpyro-diagonal-1": ("v", "#9ecae1"),

@@ -93,7 +93,7 @@ def _summary(tables: dict[str, list[Row]], cases: dict[str, Case]) -> str:
     ]
     lines = []
     for name, rows in tables.items():
-        ours = next((row for row in rows if row.method.name == "understudy"), None)
+        ours = next((row for row in rows if row.method.name == "leapwise"), None)
         if ours is None or not ours.done:
             continue
         seconds = ours.median("seconds_to_1000")

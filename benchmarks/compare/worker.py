@@ -39,7 +39,7 @@ def main(request: dict) -> dict:
     }
 
 
-PACKAGES = ("understudy", "numpy", "scipy", "jax", "numpyro", "nutpie", "blackjax", "emcee")
+PACKAGES = ("leapwise", "numpy", "scipy", "jax", "numpyro", "nutpie", "blackjax", "emcee")
 
 if __name__ == "__main__":
     result = main(json.loads(sys.argv[1]))

@@ -4,7 +4,7 @@ Each is a log-density on unconstrained space, with the Jacobians of Stan's trans
 models are those of the public collection stan-dev/posteriordb. Its reference draws say what is right: by
 Stein's identities, E[d_i log p] = 0 and E[x_i d_j log p] = -1 if i = j, else 0 (``tests/posteriordb``).
 
-- `data` finds the folder of data and reference draws: the environment variable ``UNDERSTUDY_POSTERIORDB``,
+- `data` finds the folder of data and reference draws: the environment variable ``LEAPWISE_POSTERIORDB``,
   else ``../shared/posteriordb`` beside the checkout.
 - `transforms` are the maps between unconstrained and constrained parameters.
 - `posterior` joins a space of parameters and a density into a `Posterior`.
@@ -14,7 +14,7 @@ Stein's identities, E[d_i log p] = 0 and E[x_i d_j log p] = -1 if i = j, else 0 
     from benchmarks.posteriordb.registry import NAMES, posterior
 
     garch = posterior("garch-garch11")
-    garch.target()  # understudy.Target with gradient; garch.values() is without
+    garch.target()  # leapwise.Target with gradient; garch.values() is without
     garch.reference()  # (10, 1000, 4), unconstrained
 
 Every density takes ``(n, dim)`` at once. Where floating-point numbers overflow it is -inf with gradient zero.

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-import understudy as us
+import leapwise as lw
 
 from .generator import random_posterior
 
@@ -23,7 +23,7 @@ class Case:
     ----------
     name : str
         As in posteriordb, or ``random-SEED``.
-    target, values : understudy.Target
+    target, values : leapwise.Target
         With gradient, and without; parameters are unconstrained.
     sd : ndarray of shape (dim,)
         Standard deviations, roughly: what shifts are measured in.
@@ -32,8 +32,8 @@ class Case:
     """
 
     name: str
-    target: us.Target
-    values: us.Target
+    target: lw.Target
+    values: lw.Target
     sd: np.ndarray
     reference: np.ndarray | None = None
 
@@ -85,8 +85,8 @@ def transformed(case: Case, scale: float = 1.0, shift: float = 0.0, order: np.nd
     }
     return replace(
         case,
-        target=us.Target(value, value_and_gradient=both, **settings),
-        values=us.Target(value, **settings),
+        target=lw.Target(value, value_and_gradient=both, **settings),
+        values=lw.Target(value, **settings),
         sd=scale * case.sd[order],
         reference=None if case.reference is None else scale * (case.reference + offset)[..., order],
     )

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-VARIABLE = "UNDERSTUDY_POSTERIORDB"
+VARIABLE = "LEAPWISE_POSTERIORDB"
 _BESIDE = Path(__file__).resolve().parents[3] / "shared" / "posteriordb"
 
 

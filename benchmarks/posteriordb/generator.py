@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import digamma, expit, polygamma
 
-import understudy as us
+import leapwise as lw
 
 Pair = tuple[np.ndarray, np.ndarray]
 SCALES = (1e-6, 1e6)
@@ -46,7 +46,7 @@ class RandomPosterior:
     ----------
     seed, kind, dim
         What it is.
-    target, values : understudy.Target
+    target, values : leapwise.Target
         Vectorised; with gradient, and without.
     location, matrix : ndarray
         Parameters are ``location + matrix @ w`` where w has about unit size and is roughly centred.
@@ -59,8 +59,8 @@ class RandomPosterior:
     seed: int
     kind: str
     dim: int
-    target: us.Target
-    values: us.Target
+    target: lw.Target
+    values: lw.Target
     location: np.ndarray
     matrix: np.ndarray
     mean: np.ndarray | None = None
@@ -128,8 +128,8 @@ def random_posterior(seed: int) -> RandomPosterior:
         seed=seed,
         kind=kind,
         dim=dim,
-        target=us.Target(value, dim=dim, vectorized=True, value_and_gradient=both),
-        values=us.Target(value, dim=dim, vectorized=True),
+        target=lw.Target(value, dim=dim, vectorized=True, value_and_gradient=both),
+        values=lw.Target(value, dim=dim, vectorized=True),
         location=location + matrix @ shape.centre,
         matrix=matrix * shape.spread,
         mean=mean,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from benchmarks.compare.exact import Exact
 
-import understudy as us
+import leapwise as lw
 
 from .runs import starts
 
@@ -13,10 +13,10 @@ from .runs import starts
 class Given(Exact):
     """A target that peers call back, and starts within a radius."""
 
-    def __init__(self, target: us.Target, radius: float) -> None:
+    def __init__(self, target: lw.Target, radius: float) -> None:
         self.form = "numpy"
         self.target, self.dim, self.radius = target, target.dim, radius
-        self.evaluator = us.Evaluator(target)
+        self.evaluator = lw.Evaluator(target)
         self._known = {}
 
     def starts(self, seed: int, n: int) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from benchmarks.posteriordb.data import read_draws
 from benchmarks.posteriordb.transforms import Space
 
-from understudy import Target
+from leapwise import Target
 
 # A log-density below this counts as overflow: no sampler tells such values apart, and gradients may overflow.
 LOWEST = -1e150

@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from arviz_stats.base import array_stats
 
-import understudy as us
-from understudy.results.discrepancy import exact_share
-from understudy.results.statistics import statistics
+import leapwise as lw
+from leapwise.results.discrepancy import exact_share
+from leapwise.results.statistics import statistics
 
 from .cases import Case, get_case, transformed
 
@@ -60,10 +60,10 @@ def changed(case: Case, rescale: float = 1.0, shift: float = 0.0, permute: int |
     return transformed(case, rescale, shift, order)
 
 
-def starts(target: us.Target, seed: int, n: int, radius: float) -> np.ndarray:
+def starts(target: lw.Target, seed: int, n: int, radius: float) -> np.ndarray:
     """Draw starts ``(n, dim)`` as `sample` does, uniformly between -radius and radius."""
     found = np.empty((n, target.dim))
-    for row, rng in zip(found, us.Streams(seed, n).generators, strict=True):
+    for row, rng in zip(found, lw.Streams(seed, n).generators, strict=True):
         for _ in range(ATTEMPTS):
             row[:] = rng.uniform(-radius, radius, target.dim)
             if np.isfinite(target.evaluate(row[None], gradient=False).log_density[0]):
@@ -77,7 +77,7 @@ class ModelClock:
     The run's own count is of wall time: on a busy machine that is more than the process had.
     """
 
-    def __init__(self, target: us.Target) -> None:
+    def __init__(self, target: lw.Target) -> None:
         self.seconds = 0.0
         self._evaluate = target.evaluate
         target.evaluate = self._timed  # type: ignore[method-assign]
@@ -98,13 +98,13 @@ def _ours(method: str | None, gradient: bool = True) -> Callable[..., Found]:
         target = case.target if gradient else case.values
         init = None if radius == START_RADIUS else starts(target, seed, CHAINS, radius)
         clock, began = ModelClock(target), time.process_time()
-        found = us.sample(
+        found = lw.sample(
             target,
             draws,
             chains=CHAINS,
             random_seed=seed,
             init=init,
-            method=None if method is None else getattr(us, method)(),
+            method=None if method is None else getattr(lw, method)(),
             progressbar=False,
         )
         seconds = time.process_time() - began - clock.seconds
@@ -145,7 +145,7 @@ METHODS: dict[str, Callable[..., Found]] = {
 
 def available() -> list[str]:
     """Return the methods that can be run here."""
-    there = {"nuts": hasattr(us, "NUTS"), "nutpie": find_spec("nutpie") is not None}
+    there = {"nuts": hasattr(lw, "NUTS"), "nutpie": find_spec("nutpie") is not None}
     numpyro = find_spec("numpyro") is not None
     return [name for name in METHODS if there.get(name, numpyro or not name.startswith("numpyro"))]
 

@@ -21,7 +21,7 @@ from benchmarks.compare.methods import METHODS  # noqa: E402
 from benchmarks.compare.outcome import Outcome  # noqa: E402
 from benchmarks.compare.schedule import Row, Schedule  # noqa: E402
 
-from understudy.problems import fitzhugh_nagumo, funnel  # noqa: E402
+from leapwise.problems import fitzhugh_nagumo, funnel  # noqa: E402
 
 
 def made(seconds, rhat=1.0, status="ok"):
@@ -66,7 +66,7 @@ def test_gradients_can_be_taken_away_and_outputs_too(rng):
 def test_every_case_has_who_can_sample_it():
     for name in STANDARD:
         fit = [method.name for method in METHODS.values() if method.suits(CASES[name])]
-        assert fit[0] == "understudy"
+        assert fit[0] == "leapwise"
         assert ("emcee" in fit) == (CASES[name].kind == "values")
         assert ("hmc" in fit) == (CASES[name].kind == "gradient")
     assert not CASES["elliptic-pde-outputs"].target().has_gradient
@@ -74,9 +74,9 @@ def test_every_case_has_who_can_sample_it():
 
 def test_the_best_settings_of_the_first_seed_are_run_on_the_others():
     cells = Scripted(
-        {"understudy": 1.0, "numpyro-dense-4": lambda request: made(abs(request["settings"]["tune"] - 450))}
+        {"leapwise": 1.0, "numpyro-dense-4": lambda request: made(abs(request["settings"]["tune"] - 450))}
     )
-    methods = [METHODS["understudy"], METHODS["numpyro-dense-4"]]
+    methods = [METHODS["leapwise"], METHODS["numpyro-dense-4"]]
     rows = schedule(cells).rows(CASES["banana"], methods)
     assert rows[1].settings == {"tune": 500} and rows[1].form == "numpy" and rows[0].form is None
     assert [ask[1:] for ask in cells.asked if ask[0] == "numpyro-dense-4"] == [
@@ -97,7 +97,7 @@ def test_chains_that_disagree_are_nobodys_best():
 
 
 def test_slow_peers_are_spared_but_never_ours():
-    cells = Scripted({"understudy": 100.0, "hmc": 0.1, "numpyro-dense-4": 1.0, "nutpie": 4.5})
+    cells = Scripted({"leapwise": 100.0, "hmc": 0.1, "numpyro-dense-4": 1.0, "nutpie": 4.5})
     rows = schedule(cells).rows(CASES["banana"], [METHODS[name] for name in cells.seconds])
     assert [len(row.runs) for row in rows] == [3, 3, 3, 1]
     assert [tune for name, tune, _ in cells.asked if name == "nutpie"] == [500]
@@ -110,7 +110,7 @@ def test_settings_are_taken_over_from_a_like_case():
 
 
 def test_failures_and_time_outs_are_rows():
-    failed = {"hmc": lambda request: made(0, status="failed: no | luck"), "understudy": 2.0, "nutpie": 6.0}
+    failed = {"hmc": lambda request: made(0, status="failed: no | luck"), "leapwise": 2.0, "nutpie": 6.0}
     cells = Scripted(failed)
     case = CASES["banana"]
     rows = schedule(cells).rows(case, [METHODS[name] for name in failed])
@@ -202,8 +202,8 @@ def test_what_was_not_run_is_not_told(tmp_path):
             found = super().get(request)
             return found if request["method"] in ("choice", "hmc") else {"status": "not run"}
 
-    methods = [METHODS["understudy"], METHODS["hmc"]]
-    cells = Kept({"understudy": 1.0, "hmc": 1.0})
+    methods = [METHODS["leapwise"], METHODS["hmc"]]
+    cells = Kept({"leapwise": 1.0, "hmc": 1.0})
     rows = schedule(cells, seeds=2).rows(CASES["banana"], methods)
     assert [row.method.name for row in rows] == ["hmc"]
 

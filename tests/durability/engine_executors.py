@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from understudy.targets.engines import on_cores
+from leapwise.execution import on_cores
 
 
 def process_pool(workers=2):

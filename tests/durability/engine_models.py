@@ -10,7 +10,7 @@ import time
 
 import numpy as np
 
-from understudy import Target
+from leapwise import Target
 
 OK, RAISE, UNPICKLABLE, EXIT, HANG, DIE, NAN = 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0
 

@@ -7,7 +7,7 @@ import json
 import numpy as np
 from engine_models import EXIT, OK, RAISE, gather, moody, rows, sums, values
 
-from understudy.targets.engines import InProcess, OnExecutor
+from leapwise.execution import InProcess, OnExecutor
 
 
 def main():

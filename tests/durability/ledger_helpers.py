@@ -6,7 +6,7 @@ import sqlite3
 
 import numpy as np
 
-from understudy.targets.ledger import Header, Ledger, Row
+from leapwise.storage import Header, Ledger, Row
 
 DIM = 3
 

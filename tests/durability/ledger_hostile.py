@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from ledger_helpers import DIM, fill, make_row, raw
 
-from understudy.targets.ledger import rows as row_codec
-from understudy.targets.ledger import snapshots
+from leapwise.storage import rows as row_codec
+from leapwise.storage import snapshots
 
 MARKER = "executed"
 

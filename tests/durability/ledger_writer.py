@@ -17,7 +17,7 @@ import sys
 import numpy as np
 from ledger_helpers import header, make_row
 
-from understudy.targets.ledger import Ledger, connection
+from leapwise.storage import Ledger, connection
 
 
 class Doomed(sqlite3.Connection):

@@ -14,7 +14,7 @@ from hashlib import blake2b
 
 import numpy as np
 
-import understudy as us
+import leapwise as lw
 
 #: Which of several runs in a row this is, for the log; workers inherit it.
 SESSION = "RESUME_SESSION"
@@ -108,20 +108,20 @@ DATA = np.array([0.4, 0.1, 1.1, -0.2, 0.3])
 def target(kind, model):
     """Return a target of a model: with gradients, values alone, outputs, many points at once, or bounds."""
     if kind == "gradient":
-        return us.Target(model.value, value_and_gradient=model.both, dim=3)
+        return lw.Target(model.value, value_and_gradient=model.both, dim=3)
     if kind == "values":
-        return us.Target(model.value, dim=3)
+        return lw.Target(model.value, dim=3)
     if kind == "bounded":
-        return us.Target(
+        return lw.Target(
             model.value, value_and_gradient=model.both, dim=3, bounds=[(-3, 3), None, (-2, None)]
         )
     if kind == "vectorized":
-        return us.Target(model.values, dim=3, vectorized=True)
+        return lw.Target(model.values, dim=3, vectorized=True)
     if kind == "vectorized gradient":
-        return us.Target(model.values, value_and_gradient=model.all_both, dim=3, vectorized=True)
+        return lw.Target(model.values, value_and_gradient=model.all_both, dim=3, vectorized=True)
     assert kind == "outputs"
-    return us.ForwardTarget(
-        model.outputs, us.GaussianLikelihood(DATA, sd=0.5), us.NormalPrior(0.0, 1.0, dim=3)
+    return lw.ForwardTarget(
+        model.outputs, lw.GaussianLikelihood(DATA, sd=0.5), lw.NormalPrior(0.0, 1.0, dim=3)
     )
 
 
@@ -134,9 +134,9 @@ CASES = {
     "auto, bounds": ("bounded", {}),
     "auto, vectorized": ("vectorized", {}),
     "auto, vectorized gradient": ("vectorized gradient", {}),
-    "HMC": ("gradient", {"method": us.HMC(), "tune": 20, "draws": 15}),
-    "NUTS": ("gradient", {"method": us.NUTS(), "tune": 20, "draws": 15}),
-    "RNSHMC": ("gradient", {"method": us.RNSHMC(us.SoftplusNetwork(30)), "tune": 25}),
+    "HMC": ("gradient", {"method": lw.HMC(), "tune": 20, "draws": 15}),
+    "NUTS": ("gradient", {"method": lw.NUTS(), "tune": 20, "draws": 15}),
+    "RNSHMC": ("gradient", {"method": lw.RNSHMC(lw.SoftplusNetwork(30)), "tune": 25}),
 }
 
 

@@ -19,9 +19,9 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import resume_cases as cases
 
-import understudy as us
-from understudy.targets import ledger as ledgers
-from understudy.targets.ledger import Ledger
+import leapwise as lw
+from leapwise import storage as ledgers
+from leapwise.storage import Ledger
 
 
 def run(job):
@@ -39,11 +39,11 @@ def run(job):
     where = job.get("where", "here")
     if where == "threads":
         with ThreadPoolExecutor(job.get("workers", 3)) as executor:
-            found = us.sample(target, ledger=job["ledger"], executor=executor, **given)
+            found = lw.sample(target, ledger=job["ledger"], executor=executor, **given)
     elif where == "cores":
-        found = us.sample(target, ledger=job["ledger"], cores=job.get("workers", 2), **given)
+        found = lw.sample(target, ledger=job["ledger"], cores=job.get("workers", 2), **given)
     else:
-        found = us.sample(target, ledger=job["ledger"], **given)
+        found = lw.sample(target, ledger=job["ledger"], **given)
     new = job["result"] + ".new.npz"
     np.savez(new, **cases.arrays(found))
     os.replace(new, job["result"])

@@ -19,7 +19,7 @@ import numpy as np
 import resume_cases as cases
 from ledger_helpers import header
 
-from understudy.targets.ledger import Ledger
+from leapwise.storage import Ledger
 
 #: A run that takes longer than this hangs.
 PATIENCE = 120.0

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from ledger_helpers import bits
 
-import understudy as us
-from understudy.errors import LedgerMismatch
-from understudy.targets.ledger import Ledger
+import leapwise as lw
+from leapwise.errors import LedgerMismatch
+from leapwise.storage import Ledger
 
 DATA = np.array([0.4, -0.2, 1.0, 0.3])
 SETTINGS = {"draws": 10, "chains": 2, "random_seed": 5, "progressbar": False}
@@ -40,9 +40,9 @@ def forward(
     bounds=None,
 ):
     counting = Counting(function)
-    likelihood = us.GaussianLikelihood(data, sd=sd)
-    prior = us.NormalPrior(0.0, 1.0, dim=2) if prior is None else prior
-    return counting, us.ForwardTarget(
+    likelihood = lw.GaussianLikelihood(data, sd=sd)
+    prior = lw.NormalPrior(0.0, 1.0, dim=2) if prior is None else prior
+    return counting, lw.ForwardTarget(
         counting,
         likelihood,
         prior,
@@ -54,7 +54,7 @@ def forward(
 
 def log_density(function=lambda x: -0.5 * x @ x, dim=2, names=("depth", "slope")):
     counting = Counting(function)
-    return counting, us.Target(counting, dim=dim, names=names)
+    return counting, lw.Target(counting, dim=dim, names=names)
 
 
 def contents(path):
@@ -67,10 +67,10 @@ CHANGES = {
     "data": (forward, {"data": np.array([0.4, -0.2, 1.0, 0.31])}, "data", 0),
     "noise": (forward, {"sd": 0.4}, "0.5.*0.4", 0),
     "bounds": (forward, {"bounds": [(0, None), None]}, r"bounds of 'depth' were none, are \(0.*None\)", 0),
-    "prior": (forward, {"prior": us.NormalPrior(0.0, 2.0, dim=2)}, "prior sd of 'depth' was 1.*is 2", 0),
+    "prior": (forward, {"prior": lw.NormalPrior(0.0, 2.0, dim=2)}, "prior sd of 'depth' was 1.*is 2", 0),
     "kind of prior": (
         forward,
-        {"prior": us.UniformPrior(-9.0, 9.0, dim=2)},
+        {"prior": lw.UniformPrior(-9.0, 9.0, dim=2)},
         "prior was .*Normal.*is .*Uniform",
         0,
     ),
@@ -83,7 +83,7 @@ CHANGES = {
     "names": (forward, {"names": ("depth", "width")}, "'slope' is now called 'width'", 0),
     "dim": (
         forward,
-        {"prior": us.NormalPrior(0.0, 1.0, dim=3), "names": ("depth", "slope", "width")},
+        {"prior": lw.NormalPrior(0.0, 1.0, dim=3), "names": ("depth", "slope", "width")},
         "dim was 2, is 3",
         0,
     ),
@@ -109,7 +109,7 @@ def ledger(tmp_path_factory):
         return outputs(x)
 
     counting.function = stop
-    run = us.sample(target, ledger=path, version="1", **SETTINGS)
+    run = lw.sample(target, ledger=path, version="1", **SETTINGS)
     assert not run.complete
     return path
 
@@ -120,7 +120,7 @@ def test_a_changed_target_is_refused(what, ledger):
     before = contents(ledger)
     counting, target = make(**changes)
     with pytest.raises(LedgerMismatch, match=said) as caught:
-        us.sample(target, ledger=ledger, version="1", **SETTINGS)
+        lw.sample(target, ledger=ledger, version="1", **SETTINGS)
     assert counting.calls == n_calls
     assert str(ledger) in str(caught.value) and "start a new ledger" in str(caught.value)
     assert contents(ledger) == before, "a refused call adds nothing"
@@ -130,22 +130,22 @@ def test_a_changed_version_is_refused(ledger):
     counting, target = forward()
     for version, said in (("2", "version was '?1'?, is '?2'?"), (None, "version was '?1'?")):
         with pytest.raises(LedgerMismatch, match=said):
-            us.sample(target, ledger=ledger, version=version, **SETTINGS)
+            lw.sample(target, ledger=ledger, version=version, **SETTINGS)
     assert counting.calls == 0
 
 
 def test_a_changed_likelihood_of_a_bare_log_density_is_refused(tmp_path):
     counting, target = log_density()
-    us.sample(target, ledger=tmp_path / "run.db", **SETTINGS)
+    lw.sample(target, ledger=tmp_path / "run.db", **SETTINGS)
     counting, target = log_density(lambda x: -0.6 * x @ x)
     with pytest.raises(LedgerMismatch, match=r"was .* and is now"):
-        us.sample(target, ledger=tmp_path / "run.db", **SETTINGS | {"draws": 20})
+        lw.sample(target, ledger=tmp_path / "run.db", **SETTINGS | {"draws": 20})
     assert counting.calls == 1
 
 
 SETTING_CHANGES = {
-    "method": ({"method": us.HMC(0.1, 5)}, 'was {"method": "Auto".*is {"method": "HMC"'),
-    "a setting of the method": ({"method": us.Auto(surrogate=us.SoftplusNetwork(20))}, "method was"),
+    "method": ({"method": lw.HMC(0.1, 5)}, 'was {"method": "Auto".*is {"method": "HMC"'),
+    "a setting of the method": ({"method": lw.Auto(surrogate=lw.SoftplusNetwork(20))}, "method was"),
     "chains": ({"chains": 3}, "chains was 2, is 3"),
     "tune": ({"tune": 90}, "tune was null, is 90"),
     "init": ({"init": np.zeros(2)}, "init was null, is"),
@@ -159,15 +159,15 @@ def test_a_changed_setting_is_refused(what, ledger):
     changes, said = SETTING_CHANGES[what]
     counting, target = forward()
     with pytest.raises(LedgerMismatch, match=said):
-        us.sample(target, ledger=ledger, version="1", **SETTINGS | changes)
+        lw.sample(target, ledger=ledger, version="1", **SETTINGS | changes)
     assert counting.calls == 0
 
 
 def test_what_may_change(tmp_path):
     """How rows are evaluated, how often they are retried, and how many draws are asked for."""
     counting, target = log_density()
-    first = us.sample(target, ledger=tmp_path / "run.db", **SETTINGS)
-    again = us.sample(
+    first = lw.sample(target, ledger=tmp_path / "run.db", **SETTINGS)
+    again = lw.sample(
         target,
         ledger=tmp_path / "run.db",
         retries=7,
@@ -181,6 +181,6 @@ def test_what_may_change(tmp_path):
 def test_every_change_is_named_at_once(ledger):
     _, target = forward(sd=0.4, names=("depth", "width"))
     with pytest.raises(LedgerMismatch) as caught:
-        us.sample(target, ledger=ledger, version="2", **SETTINGS)
+        lw.sample(target, ledger=ledger, version="2", **SETTINGS)
     assert re.search("width", str(caught.value)) and re.search("0.4", str(caught.value))
     assert re.search("version", str(caught.value))

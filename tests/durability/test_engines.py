@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from engine_models import EXIT, HANG, NAN, OK, RAISE, gather, moody, rows, sleepy, sums, values
 
-from understudy import Target
-from understudy.errors import (
+from leapwise import Target
+from leapwise.errors import (
     EngineClosed,
     EvaluationTimeout,
     InputError,
@@ -23,12 +23,12 @@ from understudy.errors import (
     ModelError,
     WorkerError,
 )
-from understudy.targets.engines import InProcess, OnExecutor, engine_for, on_cores
-from understudy.targets.engines.gate import Gate
-from understudy.targets.engines.parcel import pack_target
-from understudy.targets.engines.pool import Pool
-from understudy.targets.engines.worker import evaluate
-from understudy.targets.factory import from_factory
+from leapwise.execution import InProcess, OnExecutor, engine_for, on_cores
+from leapwise.execution.gate import Gate
+from leapwise.execution.parcel import pack_target
+from leapwise.execution.pool import Pool
+from leapwise.execution.worker import evaluate
+from leapwise.targets.factory import from_factory
 
 
 @pytest.fixture(params=["here", "threads"])
@@ -210,7 +210,7 @@ class TestLostOnTheWay:
     @pytest.fixture(autouse=True)
     def _quick(self, monkeypatch):
         pytest.importorskip("cloudpickle", reason="cloudpickle comes with the extra parallel")
-        monkeypatch.setattr("understudy.targets.engines.request._FIRST_PAUSE", 1e-4)
+        monkeypatch.setattr("leapwise.execution.request._FIRST_PAUSE", 1e-4)
 
     def test_lost_rows_are_sent_again(self):
         engine = OnExecutor(moody(), Flaky(lambda n: n % 3))
@@ -234,7 +234,7 @@ class TestLostOnTheWay:
 
 def test_after_a_time_out_the_worker_has_a_target_that_nobody_writes_into(monkeypatch):
     pytest.importorskip("cloudpickle", reason="cloudpickle comes with the extra parallel")
-    monkeypatch.setattr("understudy.targets.engines.worker._targets", {})
+    monkeypatch.setattr("leapwise.execution.worker._targets", {})
     built = []
 
     def make(built=built):
@@ -242,7 +242,7 @@ def test_after_a_time_out_the_worker_has_a_target_that_nobody_writes_into(monkey
         return moody()
 
     parcel = pack_target(from_factory(make))
-    monkeypatch.setattr("understudy.targets.engines.worker.pickle.loads", lambda payload: make())
+    monkeypatch.setattr("leapwise.execution.worker.pickle.loads", lambda payload: make())
     statuses = [
         evaluate(parcel.key, parcel.payload, rows(what), False, 0.2, 0).status for what in (OK, OK, HANG, OK)
     ]
@@ -273,7 +273,7 @@ class Turns:
         self.n_sent += 1
         self.n_carried += payload is not None
         self.turn = (self.turn + 1) % len(self.targets)
-        self.monkeypatch.setattr("understudy.targets.engines.worker._targets", self.targets[self.turn])
+        self.monkeypatch.setattr("leapwise.execution.worker._targets", self.targets[self.turn])
         future = Future()
         future.set_result(function(key, payload, *rest))
         return future
@@ -355,7 +355,7 @@ class TestWhatIsAsked:
     @pytest.mark.parametrize("module", ["loky", "cloudpickle"])
     def test_without_the_extra(self, monkeypatch, module):
         monkeypatch.setitem(sys.modules, module, None)
-        with pytest.raises(MissingExtraError, match=rf"{module} is not installed; .*understudy\[parallel\]"):
+        with pytest.raises(MissingExtraError, match=rf"{module} is not installed; .*leapwise\[parallel\]"):
             engine_for(moody(), cores=2)
 
     def test_a_target_that_cannot_be_sent(self):

@@ -14,9 +14,9 @@ import pytest
 from engine_executors import dask_client, running
 from engine_models import EXIT, HANG, OK, RAISE, gather, moody, rows, sleepy, sums, values
 
-from understudy import Target, sample
-from understudy.errors import EvaluationTimeout, ModelError, WorkerError
-from understudy.targets.engines import InProcess, OnExecutor
+from leapwise import Target, sample
+from leapwise.errors import EvaluationTimeout, ModelError, WorkerError
+from leapwise.execution import InProcess, OnExecutor
 
 pytest.importorskip("distributed", reason="Dask comes with the extra dask")
 
@@ -59,7 +59,7 @@ def test_the_same_row_again_is_evaluated_again(client, tmp_path):
 
 
 def test_a_client_that_is_closed_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr("understudy.targets.engines.request._LOOK_EVERY", 0.2)
+    monkeypatch.setattr("leapwise.execution.request._LOOK_EVERY", 0.2)
     with dask_client(workers=1) as found:
         engine = OnExecutor(moody(), found.get_executor())
         values(engine, rows(OK))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from engine_models import counted
 
-from understudy import ForwardTarget, GaussianLikelihood, NormalPrior, Target
-from understudy.errors import InputError
-from understudy.targets.factory import from_factory
+from leapwise import ForwardTarget, GaussianLikelihood, NormalPrior, Target
+from leapwise.errors import InputError
+from leapwise.targets.factory import from_factory
 
 _SHARED = Target(lambda x: -0.5 * x @ x, dim=3)
 

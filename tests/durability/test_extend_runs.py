@@ -10,9 +10,9 @@ import pytest
 import resume_cases as cases
 from engine_executors import executor
 
-import understudy as us
-from understudy.run import strand
-from understudy.targets.ledger import Ledger
+import leapwise as lw
+from leapwise.run import chain_group
+from leapwise.storage import Ledger
 
 PLACES = ("here", "threads")
 QUICK = ("auto", "HMC", "RNSHMC")
@@ -36,7 +36,7 @@ def sample(case, path, where="here", stop_after=np.inf, **changes):
     model.done = done
     target = cases.target(cases.CASES[case][0], model)
     with ThreadPoolExecutor(3) if where == "threads" else nullcontext() as pool:
-        run = us.sample(target, ledger=path, executor=pool, **cases.settings(case, **changes))
+        run = lw.sample(target, ledger=path, executor=pool, **cases.settings(case, **changes))
     return run, len(calls)
 
 
@@ -88,7 +88,7 @@ class TestMoreDraws:
 def test_many_short_blocks_are_one_run(case, where, tmp_path, monkeypatch):
     """What is kept on the way, and the pieces that a run is made in, leave no trace in it."""
     whole, _ = sample(case, None, where)
-    monkeypatch.setattr(strand, "STEPS_A_BLOCK", 7)
+    monkeypatch.setattr(chain_group, "STEPS_A_BLOCK", 7)
     blocks, _ = sample(case, tmp_path / "blocks.db", where)
     cases.assert_same(cases.arrays(blocks), cases.arrays(whole))
     if case in (
@@ -144,9 +144,9 @@ def stopped(case, path, where, after):
     target = cases.target(cases.CASES[case][0], model)
     with (
         ThreadPoolExecutor(3) if where == "threads" else nullcontext() as pool,
-        pytest.raises(us.errors.EvaluationError),
+        pytest.raises(lw.errors.EvaluationError),
     ):
-        us.sample(target, ledger=path, executor=pool, retries=0, **cases.settings(case))
+        lw.sample(target, ledger=path, executor=pool, retries=0, **cases.settings(case))
 
 
 @pytest.fixture(scope="module", params=some(["auto", "auto, values", "auto, outputs", "HMC"]))
@@ -159,7 +159,7 @@ def apart(request, tmp_path_factory):
 
 def _sample_on(case, pool, path=None):
     target = cases.target(cases.CASES[case][0], cases.Model())
-    return cases.arrays(us.sample(target, ledger=path, executor=pool, **cases.settings(case)))
+    return cases.arrays(lw.sample(target, ledger=path, executor=pool, **cases.settings(case)))
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8])

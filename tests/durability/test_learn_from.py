@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import understudy as us
-from understudy.errors import InputError, LedgerError, LedgerMismatch
-from understudy.targets.ledger import Ledger
+import leapwise as lw
+from leapwise.errors import InputError, LedgerError, LedgerMismatch
+from leapwise.storage import Ledger
 
 PRECISION = np.array([[2.0, 0.7, 0.0], [0.7, 1.0, 0.2], [0.0, 0.2, 0.5]])
 
@@ -17,7 +17,7 @@ class Model:
 
     def __init__(self, shift=0.0, gradient=True):
         self.calls, self.shift = 0, shift
-        self.target = us.Target(
+        self.target = lw.Target(
             self.value,
             self.slope if gradient else None,
             dim=3,
@@ -39,14 +39,14 @@ class Model:
 @pytest.fixture(scope="module")
 def old(tmp_path_factory):
     path = tmp_path_factory.mktemp("ledgers") / "old.db"
-    run = us.sample(Model().target, draws=100, random_seed=1, ledger=path, progressbar=False)
+    run = lw.sample(Model().target, draws=100, random_seed=1, ledger=path, progressbar=False)
     return path, run
 
 
 def test_warm_up_is_cheaper_and_the_draws_are_right(old):
     path, _ = old
     alone, run = (
-        us.sample(Model().target, draws=400, random_seed=2, learn_from=ledgers, progressbar=False)
+        lw.sample(Model().target, draws=400, random_seed=2, learn_from=ledgers, progressbar=False)
         for ledgers in (None, [path])
     )
     assert run.surrogate.sd < alone.surrogate.sd or run.warmup.cost.n_exact < alone.warmup.cost.n_exact
@@ -60,14 +60,14 @@ def test_warm_up_is_cheaper_and_the_draws_are_right(old):
 def test_all_that_was_evaluated_is_counted_but_one_look(old):
     path, _ = old
     model = Model()
-    run = us.sample(model.target, draws=50, random_seed=2, learn_from=[path], progressbar=False)
+    run = lw.sample(model.target, draws=50, random_seed=2, learn_from=[path], progressbar=False)
     assert model.calls == run.cost.n_exact + 1, "one recorded position is evaluated again"
 
 
 def test_values_of_a_target_without_gradient_teach_one_with(tmp_path):
     without = Model(gradient=False)
-    us.sample(without.target, draws=50, random_seed=1, ledger=tmp_path / "values.db", progressbar=False)
-    run = us.sample(
+    lw.sample(without.target, draws=50, random_seed=1, ledger=tmp_path / "values.db", progressbar=False)
+    run = lw.sample(
         Model().target, draws=50, random_seed=1, learn_from=[tmp_path / "values.db"], progressbar=False
     )
     assert run.complete
@@ -75,16 +75,16 @@ def test_values_of_a_target_without_gradient_teach_one_with(tmp_path):
 
 def test_another_target_is_refused_by_name(old):
     path, _ = old
-    other = us.Target(lambda x: -x @ x, dim=3, names=["b", "a", "c"], bounds=[(0, None), None, None])
+    other = lw.Target(lambda x: -x @ x, dim=3, names=["b", "a", "c"], bounds=[(0, None), None, None])
     with pytest.raises(LedgerMismatch, match="'a' and 'b' have changed places"):
-        us.sample(other, learn_from=[path], progressbar=False)
+        lw.sample(other, learn_from=[path], progressbar=False)
 
 
 def test_another_likelihood_is_refused_after_one_evaluation(old):
     path, _ = old
     model = Model(shift=0.1)
     with pytest.raises(LedgerMismatch, match="the model, its data or the prior has changed"):
-        us.sample(model.target, learn_from=[path], progressbar=False)
+        lw.sample(model.target, learn_from=[path], progressbar=False)
     assert model.calls == 1
 
 
@@ -93,10 +93,10 @@ def test_a_resumed_run_has_learnt_the_same_though_the_other_ledger_is_gone(old, 
     copy = tmp_path / "copy.db"
     copy.write_bytes(path.read_bytes())
     kwargs = {"random_seed": 3, "learn_from": [copy], "progressbar": False}
-    whole = us.sample(Model().target, draws=60, **kwargs)
-    us.sample(Model().target, draws=20, ledger=tmp_path / "new.db", **kwargs)
+    whole = lw.sample(Model().target, draws=60, **kwargs)
+    lw.sample(Model().target, draws=20, ledger=tmp_path / "new.db", **kwargs)
     copy.unlink()
-    more = us.sample(Model().target, draws=60, ledger=tmp_path / "new.db", **kwargs)
+    more = lw.sample(Model().target, draws=60, ledger=tmp_path / "new.db", **kwargs)
     assert more.draws.shape == whole.draws.shape
 
 
@@ -110,13 +110,13 @@ def test_a_resumed_run_has_learnt_the_same_though_the_other_ledger_is_gone(old, 
 def test_bad_input(learn_from, error, message):
     model = Model()
     with pytest.raises(error, match=message):
-        us.sample(model.target, learn_from=learn_from, progressbar=False)
+        lw.sample(model.target, learn_from=learn_from, progressbar=False)
     assert model.calls == 0
 
 
 def test_other_methods_do_not_learn_from_ledgers(old):
     with pytest.raises(InputError, match="for the default method, not HMC"):
-        us.sample(Model().target, method=us.HMC(), learn_from=[old[0]], progressbar=False)
+        lw.sample(Model().target, method=lw.HMC(), learn_from=[old[0]], progressbar=False)
 
 
 def test_the_ledger_has_every_evaluation(old):
@@ -127,26 +127,26 @@ def test_the_ledger_has_every_evaluation(old):
 
 def test_what_a_run_began_with_cannot_be_given_to_resume(old):
     with pytest.raises(InputError, match=r"chains= is what the run .* began with"):
-        us.resume(old[0], Model().target, chains=3)
+        lw.resume(old[0], Model().target, chains=3)
 
 
 def test_rejections_are_not_taken_back(tmp_path):
     kwargs = {"draws": 20, "random_seed": 1, "ledger": tmp_path / "run.db", "progressbar": False}
-    us.sample(Model().target, on_failure="raise", **kwargs)
-    us.sample(Model().target, on_failure="reject", **kwargs)
-    us.sample(Model().target, on_failure="reject", **(kwargs | {"ledger": tmp_path / "other.db"}))
+    lw.sample(Model().target, on_failure="raise", **kwargs)
+    lw.sample(Model().target, on_failure="reject", **kwargs)
+    lw.sample(Model().target, on_failure="reject", **(kwargs | {"ledger": tmp_path / "other.db"}))
     with pytest.raises(LedgerMismatch, match='on_failure was "reject", is "raise"'):
-        us.sample(Model().target, on_failure="raise", **(kwargs | {"ledger": tmp_path / "other.db"}))
+        lw.sample(Model().target, on_failure="raise", **(kwargs | {"ledger": tmp_path / "other.db"}))
 
 
 def test_a_stand_in_that_was_trained_otherwise_is_another_run(tmp_path):
     rng = np.random.default_rng(1)
     position = rng.standard_normal((40, 3))
     stand_ins = [
-        us.QuadraticNetwork().fit(us.TrainingSet(position, scale * (position**2).sum(axis=1)), rng)
+        lw.QuadraticNetwork().fit(lw.TrainingSet(position, scale * (position**2).sum(axis=1)), rng)
         for scale in (0.5, 0.6)
     ]
-    kernels = [us.SurrogateTransition(0.3, 3, surrogate=each) for each in stand_ins]
+    kernels = [lw.SurrogateTransition(0.3, 3, surrogate=each) for each in stand_ins]
     kwargs = {
         "tune": 0,
         "init": np.ones(3),
@@ -154,7 +154,7 @@ def test_a_stand_in_that_was_trained_otherwise_is_another_run(tmp_path):
         "ledger": tmp_path / "run.db",
         "progressbar": False,
     }
-    us.sample(Model().target, draws=5, method=kernels[0], **kwargs)
-    us.sample(Model().target, draws=8, method=kernels[0], **kwargs)
+    lw.sample(Model().target, draws=5, method=kernels[0], **kwargs)
+    lw.sample(Model().target, draws=8, method=kernels[0], **kwargs)
     with pytest.raises(LedgerMismatch, match="method was"):
-        us.sample(Model().target, draws=9, method=kernels[1], **kwargs)
+        lw.sample(Model().target, draws=9, method=kernels[1], **kwargs)

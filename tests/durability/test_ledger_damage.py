@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from ledger_helpers import bits, fill, header, make_row, write
 
-from understudy.errors import LedgerDamaged, LedgerError
-from understudy.targets.ledger import Ledger, LedgerWarning, salvage
+from leapwise.errors import LedgerDamaged, LedgerError
+from leapwise.storage import Ledger, LedgerWarning, salvage
 
 N_LANES, N = 3, 120
 SHORT, FULL = 150, 1000

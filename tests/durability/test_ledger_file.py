@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from ledger_helpers import DIM, bits, fill, header, make_row, raw, write
 
-from understudy.errors import LedgerBusy, LedgerError
-from understudy.targets import ledger as package
-from understudy.targets.ledger import Ledger, LedgerWarning, Tally
+from leapwise import storage as package
+from leapwise.errors import LedgerBusy, LedgerError
+from leapwise.storage import Ledger, LedgerWarning, Tally
 
 
 @pytest.fixture
@@ -274,7 +274,7 @@ def test_the_header_of_the_file_stays(path):
 def test_expensive_evaluations_are_written_through(path, monkeypatch):
     """Before the rows that are not safe from a power cut add up to more than they may."""
     calls = []
-    from understudy.targets.ledger import connection
+    from leapwise.storage import connection
 
     class Spy(connection.sqlite3.Connection):
         def execute(self, statement, *values):

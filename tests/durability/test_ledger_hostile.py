@@ -9,8 +9,8 @@ import pytest
 from ledger_helpers import DIM, bits, header, make_row
 from ledger_hostile import HOSTILE, MARKER
 
-from understudy.errors import LedgerError
-from understudy.targets.ledger import Ledger, LedgerWarning, salvage
+from leapwise.errors import LedgerError
+from leapwise.storage import Ledger, LedgerWarning, salvage
 
 # Rows that are refused are left out, and the rest is read.
 ROWS = {(lane, index): bits(make_row(lane, index)) for lane in range(3) for index in range(5)}

@@ -15,7 +15,7 @@ import pytest
 from ledger_helpers import bits, header
 from ledger_writer import batch_of
 
-from understudy.targets.ledger import Ledger
+from leapwise.storage import Ledger
 
 WRITER = [sys.executable, str(Path(__file__).with_name("ledger_writer.py"))]
 N = 30
@@ -119,7 +119,7 @@ def test_killed_from_outside_while_workers_live_on(tmp_path):
 import os, sys, time
 sys.path.insert(0, {str(Path(__file__).parent)!r})
 from ledger_helpers import header, make_row
-from understudy.targets.ledger import Ledger
+from leapwise.storage import Ledger
 ledger = Ledger.open({str(tmp_path / "run.db")!r}, header())
 ledger.append([make_row(0, 0)])
 child = os.fork()

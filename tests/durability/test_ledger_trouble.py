@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from ledger_helpers import bits, fill, header, make_row, raw
 
-from understudy.errors import LedgerBusy, LedgerError
-from understudy.targets.ledger import Ledger
+from leapwise.errors import LedgerBusy, LedgerError
+from leapwise.storage import Ledger
 
 HERE = str(Path(__file__).parent)
 START = f"""
@@ -22,8 +22,8 @@ import json, os, sys
 sys.path.insert(0, {HERE!r})
 import numpy as np
 from ledger_helpers import fill, header, make_row, write
-from understudy.errors import *
-from understudy.targets.ledger import Ledger
+from leapwise.errors import *
+from leapwise.storage import Ledger
 path = sys.argv[1]
 """
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import resume_cases as cases
 
-import understudy as us
-from understudy.errors import EvaluationError
-from understudy.targets import settling
-from understudy.targets.ledger import Ledger
+import leapwise as lw
+from leapwise.errors import EvaluationError
+from leapwise.execution import settling
+from leapwise.storage import Ledger
 
 CASES = ("auto", "auto, values", "auto, outputs", "auto, vectorized", "HMC", "RNSHMC")
 PLACES = ("here", "threads")
@@ -70,9 +70,9 @@ def test_failures_that_pass_leave_no_trace(case, where, tmp_path, monkeypatch):
     kind = cases.CASES[case][0]
     with ThreadPoolExecutor(3) if where == "threads" else nullcontext() as pool:
         options = cases.settings(case, executor=pool)
-        wanted = us.sample(cases.target(kind, cases.Model()), **options)
+        wanted = lw.sample(cases.target(kind, cases.Model()), **options)
         shaky = Shaky(0.1)
-        found = us.sample(cases.target(kind, shaky), ledger=tmp_path / "run.db", retries=5, **options)
+        found = lw.sample(cases.target(kind, shaky), ledger=tmp_path / "run.db", retries=5, **options)
     assert len(shaky.failed) > 5
     assert np.array_equal(found.draws, wanted.draws)
     for name, values in wanted.posterior.stats.items():
@@ -104,14 +104,14 @@ class TestLasting:
         kind, path = cases.CASES[case][0], tmp_path / "run.db"
         with ThreadPoolExecutor(3) if where == "threads" else nullcontext() as pool:
             options = cases.settings(case, executor=pool, draws=60)
-            whole = us.sample(cases.target(kind, cases.Model()), **options)
+            whole = lw.sample(cases.target(kind, cases.Model()), **options)
             # Somewhere late in the draws: so far only few of them have come.
             limit = np.sort(whole.draws[:, :, 0].ravel())[-2] - 1e-9
             limit = max(limit, whole.warmup.draws[..., 0].max(initial=-np.inf))
             model = Broken(limit)
             target = cases.target(kind, model)
             with pytest.raises(EvaluationError, match="the mesh is broken") as caught:
-                us.sample(target, ledger=path, **options)
+                lw.sample(target, ledger=path, **options)
             error = caught.value
             assert error.parameters[0] > limit
             assert "the same call goes on" in str(error) and str(path) in str(error)
@@ -122,7 +122,7 @@ class TestLasting:
                 recorded = [cases.mark(row.position) for row in ledger.rows()]
                 assert ledger.failures()[-1].message == "raised ZeroDivisionError: the mesh is broken"
             model.limit, model.calls = np.inf, []
-            run = us.sample(target, ledger=path, **options)
+            run = lw.sample(target, ledger=path, **options)
         assert run.complete and np.array_equal(run.draws, whole.draws)
         assert sum(mark in recorded for _, mark in model.calls) <= 1, "the recheck"
         assert len(model.calls) <= 1 + whole.cost.n_exact - len(recorded)
@@ -133,7 +133,7 @@ class TestLasting:
             ThreadPoolExecutor(3) if where == "threads" else nullcontext() as pool,
             pytest.raises(EvaluationError) as caught,
         ):
-            us.sample(cases.target(kind, Broken(0.5)), **cases.settings(case, executor=pool))
+            lw.sample(cases.target(kind, Broken(0.5)), **cases.settings(case, executor=pool))
         assert "ledger" not in str(caught.value)
 
     def test_rejections_are_counted_and_told(self, case, where, tmp_path):
@@ -141,11 +141,11 @@ class TestLasting:
         kind, path = cases.CASES[case][0], tmp_path / "run.db"
         with ThreadPoolExecutor(3) if where == "threads" else nullcontext() as pool:
             options = cases.settings(case, executor=pool, on_failure="reject")
-            whole = us.sample(cases.target(kind, Broken(1.0)), **options)
+            whole = lw.sample(cases.target(kind, Broken(1.0)), **options)
             assert whole.cost.n_failures == len(whole.failures) > 0
             assert (whole.failures[:, 0] > 1.0).all() and (whole.draws[..., 0] <= 1.0).all()
             for draws in (options["draws"] // 2, options["draws"]):
-                run = us.sample(cases.target(kind, Broken(1.0)), ledger=path, **options | {"draws": draws})
+                run = lw.sample(cases.target(kind, Broken(1.0)), ledger=path, **options | {"draws": draws})
             if case != "auto, outputs":  # whose warm-up is planned for the draws first asked for
                 cases.assert_same(cases.arrays(run), cases.arrays(whole))
                 assert sorted(map(tuple, run.failures)) == sorted(map(tuple, whole.failures))
@@ -174,7 +174,7 @@ def test_the_failure_of_one_chain_does_not_lose_the_draws_of_others(tmp_path):
     options = cases.settings("auto", draws=200)
     with ThreadPoolExecutor(3, thread_name_prefix="run") as pool:
         with pytest.raises(EvaluationError, match="had it") as caught:
-            us.sample(cases.target("gradient", OneChain()), ledger=path, executor=pool, **options)
+            lw.sample(cases.target("gradient", OneChain()), ledger=path, executor=pool, **options)
         with Ledger.read(path) as ledger:
             steps = [max(row.step for row in ledger.lane(lane)) for lane in (1, 2, 3)]
             n_rows = sum(1 for _ in ledger.rows())
@@ -182,7 +182,7 @@ def test_the_failure_of_one_chain_does_not_lose_the_draws_of_others(tmp_path):
         # The run in hand has as many draws as all chains have; the ledger has the rest.
         assert caught.value.run.draws.shape[1] >= min(steps)
         counted = Broken(np.inf)
-        run = us.sample(cases.target("gradient", counted), ledger=path, executor=pool, **options)
-        whole = us.sample(cases.target("gradient", cases.Model()), executor=pool, **options)
+        run = lw.sample(cases.target("gradient", counted), ledger=path, executor=pool, **options)
+        whole = lw.sample(cases.target("gradient", cases.Model()), executor=pool, **options)
     assert np.array_equal(run.draws, whole.draws)
     assert len(counted.calls) == 1 + whole.cost.n_exact - n_rows

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 import resume_cases as cases
 
-import understudy as us
-from understudy.errors import LedgerMismatch
-from understudy.targets.ledger import Ledger
+import leapwise as lw
+from leapwise.errors import LedgerMismatch
+from leapwise.storage import Ledger
 
 
 def sample(case, path, model=None, **changes):
     target = cases.target(cases.CASES[case][0], model or cases.Model())
-    return us.sample(target, ledger=path, **cases.settings(case, **changes))
+    return lw.sample(target, ledger=path, **cases.settings(case, **changes))
 
 
 def rewritten(path, new, change):
@@ -80,8 +80,8 @@ def test_another_kind_of_evaluation(tmp_path):
 
 def test_stored_positions_are_what_the_evaluator_hands_on(tmp_path):
     """What kernels do with them is their affair."""
-    from understudy.targets import Evaluator
-    from understudy.targets.journal import Journal
+    from leapwise.execution import Evaluator
+    from leapwise.storage.journal import Journal
 
     sample("auto", tmp_path / "run.db")
     with Ledger.read(tmp_path / "run.db") as old, Ledger.open(tmp_path / "new.db", old.header) as ledger:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from understudy.dynamics import RiemannianPoint, batched_cholesky, evaluate_metric, riemannian_momentum
-from understudy.dynamics.metrics import times_rows
+from leapwise.dynamics import RiemannianPoint, batched_cholesky, evaluate_metric, riemannian_momentum
+from leapwise.dynamics.metrics import times_rows
 
 Phase = tuple[np.ndarray, np.ndarray]
 

@@ -15,7 +15,7 @@ from integrators import (
     skewed_force,
 )
 
-from understudy.dynamics import (
+from leapwise.dynamics import (
     DenseMetric,
     ImplicitSolver,
     PhasePoint,
@@ -24,8 +24,8 @@ from understudy.dynamics import (
     riemannian_energy,
     riemannian_momentum,
 )
-from understudy.dynamics.metrics import ProductMetric
-from understudy.problems.logistic_model import LogisticRegression
+from leapwise.dynamics.metrics import ProductMetric
+from leapwise.problems.logistic_model import LogisticRegression
 
 TIGHT = ImplicitSolver(tolerance=1e-13, max_iterations=200, return_tolerance=1e-9)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from integrators import Case, HessianMetric, Recorder, ShearMetric, TensorLocal, skewed_force
 
-from understudy.dynamics import (
+from leapwise.dynamics import (
     ImplicitSolver,
     RiemannianPoint,
     evaluate_metric,
@@ -17,8 +17,8 @@ from understudy.dynamics import (
     riemannian_energy,
     riemannian_momentum,
 )
-from understudy.dynamics.generalized_leapfrog import velocity
-from understudy.errors import InputError
+from leapwise.dynamics.generalized_leapfrog import velocity
+from leapwise.errors import InputError
 
 CASES = {
     "hessian": Case(skewed_force, HessianMetric(), np.full(2, 0.5)),
@@ -76,7 +76,7 @@ class TestUnsolved:
         def never_check(metric, start, end, half, half_step, slope, solver):
             return np.zeros(len(half), dtype=int), end.complete
 
-        monkeypatch.setattr(sys.modules["understudy.dynamics.generalized_leapfrog"], "_returns", never_check)
+        monkeypatch.setattr(sys.modules["leapwise.dynamics.generalized_leapfrog"], "_returns", never_check)
         _, missed = self.there_and_back(small_case, 1.6, 1, ImplicitSolver(1e-10), rng)
         assert missed > 5e-3
 

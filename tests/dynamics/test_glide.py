@@ -7,7 +7,7 @@ import pytest
 from integrators import Flow, Recorder, ReversibleVolumePreserving, Symplectic, skewed_force, twisted_force
 from test_leapfrog import METRICS, start_at
 
-from understudy.dynamics import PhasePoint, UnitMetric, glide, kinetic_energy, leapfrog
+from leapwise.dynamics import PhasePoint, UnitMetric, glide, kinetic_energy, leapfrog
 
 
 @pytest.fixture(params=METRICS)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy.dynamics import HessianMetric, ProductMetric, check_metric
-from understudy.errors import InputError
+from leapwise.dynamics import HessianMetric, ProductMetric, check_metric
+from leapwise.errors import InputError
 
 DIM, N = 3, 7
 MIX = np.random.default_rng(5).normal(size=(6, DIM))

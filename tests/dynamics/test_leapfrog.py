@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from integrators import Flow, Recorder, ReversibleVolumePreserving, Symplectic, skewed_force, twisted_force
 
-from understudy.dynamics import DenseMetric, DiagonalMetric, PhasePoint, UnitMetric, kinetic_energy, leapfrog
+from leapwise.dynamics import DenseMetric, DiagonalMetric, PhasePoint, UnitMetric, kinetic_energy, leapfrog
 
 COVARIANCE = np.array([[2.0, 0.9, -0.3], [0.9, 1.0, 0.2], [-0.3, 0.2, 0.5]])
 METRICS = {
@@ -45,7 +45,7 @@ class TestLeapfrog(Symplectic):
 
 
 class TestLeapfrogWithAnyForce(ReversibleVolumePreserving):
-    """What exactness rests on when the force is a stand-in, however bad."""
+    """What exactness rests on when the force is a surrogate, however bad."""
 
     @pytest.fixture
     def flow(self, metric, rng):

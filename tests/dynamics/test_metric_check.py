@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import understudy as us
-from understudy.dynamics import check_metric
-from understudy.errors import InputError, StartError
+import leapwise as lw
+from leapwise.dynamics import check_metric
+from leapwise.errors import InputError, StartError
 
 
 class Local:
@@ -17,7 +17,7 @@ class Local:
         self.q, self.wrong = q, wrong
         diagonal = 1.0 + q**2 if wrong != "not positive" else -np.ones_like(q)
         self.matrix = diagonal[:, :, None] * np.eye(q.shape[1])
-        self.cholesky = us.batched_cholesky(self.matrix)
+        self.cholesky = lw.batched_cholesky(self.matrix)
         if wrong == "cholesky":
             self.cholesky = 1.5 * self.cholesky
         if wrong == "shape":
@@ -74,13 +74,13 @@ def test_a_start_without_a_metric_is_refused():
 
 
 def test_sample_asks_before_it_draws():
-    target = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
+    target = lw.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
     with pytest.raises(InputError, match="biased"):
-        us.sample(
+        lw.sample(
             target,
             draws=10,
             tune=0,
             chains=2,
-            method=us.RMHMC(0.5, 2, metric=Metric("half nu")),
+            method=lw.RMHMC(0.5, 2, metric=Metric("half nu")),
             init=[1.0, 2.0],
         )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy.dynamics import (
+from leapwise.dynamics import (
     DenseMetric,
     DiagonalMetric,
     EuclideanMetric,
@@ -13,7 +13,7 @@ from understudy.dynamics import (
     batched_cholesky,
     kinetic_energy,
 )
-from understudy.errors import InputError
+from leapwise.errors import InputError
 
 COVARIANCE = np.array([[2.0, 0.9, -0.3], [0.9, 1.0, 0.2], [-0.3, 0.2, 0.5]])
 VARIANCE = np.array([0.01, 1.0, 400.0])

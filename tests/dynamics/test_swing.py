@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from integrators import Flow, ReversibleVolumePreserving, Symplectic, skewed_force, twisted_force
 
-from understudy.dynamics import swing
+from leapwise.dynamics import swing
 
 
 def flow_of(force, rng):

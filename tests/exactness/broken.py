@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from understudy import Evaluator, State
-from understudy.targets.raw import Raw
+from leapwise import Evaluator, State
+from leapwise.targets.raw import Raw
 
 
 class Flattened:

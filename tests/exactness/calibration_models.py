@@ -1,7 +1,7 @@
 r"""Four small models for simulation-based calibration, a thousand data sets of each moved at once.
 
 Parameters are drawn from the prior and data from the parameters; the parameters then are an *exact draw* of the
-posterior given the data, so `understudy.testing.ranks.exact_ranks` gives ranks that are uniform whatever the mixing.
+posterior given the data, so `leapwise.testing.ranks.exact_ranks` gives ranks that are uniform whatever the mixing.
 
 To move the chains of many data sets in one batch, a position has one coordinate more: the number of its data set. It
 has no density of its own, and so great a mass that nothing moves it by as much as the last digit.
@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from scipy.special import digamma, expit, gammaln, log_expit
 
-from understudy import DiagonalMetric, ForwardTarget, Target
-from understudy.testing import ExactTarget
+from leapwise import DiagonalMetric, ForwardTarget, Target
+from leapwise.testing import ExactTarget
 
 IMMOVABLE = 1e-300  # variance that a metric gives the number of the data set
 
@@ -235,7 +235,7 @@ MODELS = {model.name: model for model in (normal_mean(), logistic(), decay(), ga
 
 @dataclass
 class Crude:
-    """A stand-in of a model's potential at unconstrained positions: too flat by a fifth, and tilted."""
+    """A surrogate of a model's potential at unconstrained positions: too flat by a fifth, and tilted."""
 
     target: object
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from understudy.testing import Invariance, check_invariance
+from leapwise.testing import Invariance, check_invariance
 
 #: Of each check of invariance: a sound kernel fails it with this probability at most. The summary adds them all up.
 FALSE_ALARM = 1e-7

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from understudy import batched_cholesky
+from leapwise import batched_cholesky
 
 BASE = np.array([[1.0, -0.4], [-0.4, 0.8]])
 

@@ -14,10 +14,10 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import pytest
 
-from understudy import Evaluator, State, Streams
-from understudy.errors import EvaluationError
-from understudy.kernels import Kernel
-from understudy.testing import ExactTarget, check_invariance
+from leapwise import Evaluator, State, Streams
+from leapwise.errors import EvaluationError
+from leapwise.kernels import Kernel
+from leapwise.testing import ExactTarget, check_invariance
 
 #: Chance that a look fails a sound kernel.
 FALSE_ALARM = 1e-7

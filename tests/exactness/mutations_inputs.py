@@ -8,10 +8,10 @@ import numpy as np
 from mutations import Independence, OneStep, Refusal, mistake
 from stand_ins import Fair
 
-from understudy import HMC, Evaluator, Streams, SurrogateHMC, Target, UnitMetric
-from understudy.targets.raw import Raw
-from understudy.targets.settling import Settling
-from understudy.testing import gumbel
+from leapwise import HMC, Evaluator, Streams, SurrogateHMC, Target, UnitMetric
+from leapwise.execution.settling import Settling
+from leapwise.targets.raw import Raw
+from leapwise.testing import gumbel
 
 APART = Independence("HMC, chain by chain", HMC(0.9, 3, metric=UnitMetric()), gumbel())
 

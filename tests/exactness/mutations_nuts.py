@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from mutations import OneStep, mistake
 
-import understudy.kernels.nuts
-from understudy import NUTS, DiagonalMetric, UnitMetric
-from understudy.kernels.correction import progressive
-from understudy.kernels.nuts import GRADIENT, Trees, turns
-from understudy.kernels.streams import Numbers
-from understudy.testing import gumbel
+import leapwise.kernels.nuts
+from leapwise import NUTS, DiagonalMetric, UnitMetric
+from leapwise.kernels.correction import progressive
+from leapwise.kernels.nuts import GRADIENT, Trees, turns
+from leapwise.kernels.streams import Numbers
+from leapwise.testing import gumbel
 
 ONE = OneStep("NUTS", NUTS(0.9, metric=UnitMetric()), gumbel())
 COARSE = OneStep("NUTS, long leapfrog steps", NUTS(1.5, metric=UnitMetric()), gumbel())
@@ -43,7 +43,7 @@ def one_eyed(patch):
 @mistake("NUTS: a U-turn seen from the first leaf only", FINE)
 def from_the_start(patch):
     """The first leaf of a doubling is the last of the same sub-tree seen from the other side."""
-    patch.setattr(understudy.kernels.nuts, "turns", lambda first, last, momenta: turns(first, first, momenta))
+    patch.setattr(leapwise.kernels.nuts, "turns", lambda first, last, momenta: turns(first, first, momenta))
 
 
 @mistake("NUTS: a doubling that turned is taken nevertheless", FINE)
@@ -82,9 +82,9 @@ def biased_inside(patch):
     weigh = Trees._weigh
 
     def preferring(self, *arguments):
-        patch.setattr(understudy.kernels.nuts, "progressive", eager)
+        patch.setattr(leapwise.kernels.nuts, "progressive", eager)
         weigh(self, *arguments)
-        patch.setattr(understudy.kernels.nuts, "progressive", progressive)
+        patch.setattr(leapwise.kernels.nuts, "progressive", progressive)
 
     patch.setattr(Trees, "_weigh", preferring)
 

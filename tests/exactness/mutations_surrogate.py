@@ -1,4 +1,4 @@
-"""Mistakes in the kernels that follow a stand-in."""
+"""Mistakes in the kernels that follow a surrogate."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import replace
 import numpy as np
 from mutations import OneStep, mistake
 from mutations_hmc import forget
-from stand_ins import LEAPS, Fair, Flattened
+from stand_ins import JUMPS, Fair, Flattened
 
-import understudy.kernels.guides
-import understudy.kernels.stages
-import understudy.kernels.transition
-from understudy import SurrogateHMC, SurrogateTransition
-from understudy.dynamics import glide, swing
-from understudy.kernels.guides import SurrogateGuide
-from understudy.kernels.leaps import Leaps
-from understudy.kernels.stages import Swinging
-from understudy.kernels.state import State
-from understudy.testing import gumbel
+import leapwise.kernels.guides
+import leapwise.kernels.stages
+import leapwise.kernels.transition
+from leapwise import SurrogateHMC, SurrogateTransition
+from leapwise.dynamics import glide, swing
+from leapwise.kernels.guides import SurrogateGuide
+from leapwise.kernels.jumps import Jumps
+from leapwise.kernels.stages import Swinging
+from leapwise.kernels.state import State
+from leapwise.testing import gumbel
 
 KERNEL = SurrogateHMC(0.5, 3, surrogate=Fair())
 FIXED = SurrogateHMC(0.5, (3, 3), surrogate=Fair())
@@ -29,10 +29,10 @@ LONG = OneStep("SurrogateHMC, always three leapfrog steps", FIXED, gumbel())
 MANY = OneStep("SurrogateTransition", TRANSITION, gumbel())
 SWINGING = SurrogateTransition(0.9, (2, 2), surrogate=Fair(), inner_steps=2, centre=[0.5, 0.5])
 SWUNG = OneStep("SurrogateTransition, swinging", SWINGING, gumbel())
-LEAPING = OneStep("SurrogateTransition, leaping", replace(TRANSITION, inner_steps=1, leaps=LEAPS), gumbel())
-LEAPING_FLAT = OneStep(
-    "SurrogateTransition, leaping on a poor stand-in",
-    SurrogateTransition(0.4, (2, 2), surrogate=Flattened(), inner_steps=1, leaps=LEAPS),
+JUMPING = OneStep("SurrogateTransition, jumping", replace(TRANSITION, inner_steps=1, jumps=JUMPS), gumbel())
+JUMPING_FLAT = OneStep(
+    "SurrogateTransition, jumping on a poor surrogate",
+    SurrogateTransition(0.4, (2, 2), surrogate=Flattened(), inner_steps=1, jumps=JUMPS),
     gumbel(),
     n_chains=500_000,
 )
@@ -71,12 +71,12 @@ def drag(patch):
         end = glide(gradient, metric, start, step_size, n_steps)
         return replace(end, momentum=0.8 * end.momentum)
 
-    patch.setattr(understudy.kernels.guides, "glide", dragged)
+    patch.setattr(leapwise.kernels.guides, "glide", dragged)
 
 
 @mistake("refit on the trajectory's own start", LONG)
 def refit(patch):
-    """Each chain's stand-in is mended where the trajectory begins: a hill of the missing height, and of width one."""
+    """Each chain's surrogate is mended where the trajectory begins: a hill of the missing height, and of width one."""
     begin, slope, learnt = SurrogateGuide.begin, SurrogateGuide.slope, {}
 
     def learn(self, state):
@@ -103,14 +103,14 @@ def no_correction(patch):
     def always(discrepancy, proposal_discrepancy, uniforms):
         return np.ones(len(uniforms), dtype=bool), np.ones(len(uniforms))
 
-    patch.setattr(understudy.kernels.transition, "surrogate_transition", always)
+    patch.setattr(leapwise.kernels.transition, "surrogate_transition", always)
 
 
 @mistake("discrepancies of the surrogate transition swapped", MANY)
 def swapped(patch):
-    decide = understudy.kernels.transition.surrogate_transition
+    decide = leapwise.kernels.transition.surrogate_transition
     patch.setattr(
-        understudy.kernels.transition,
+        leapwise.kernels.transition,
         "surrogate_transition",
         lambda here, there, uniforms: decide(there, here, uniforms),
     )
@@ -122,7 +122,7 @@ def no_inner_decision(patch):
         finite = np.isfinite(proposal_energy)
         return finite, finite.astype(float)
 
-    patch.setattr(understudy.kernels.transition, "metropolis", always)
+    patch.setattr(leapwise.kernels.transition, "metropolis", always)
 
 
 @mistake("swing that does not read the same backwards", SWUNG)
@@ -137,7 +137,7 @@ def lopsided(patch):
         q, p, complete = swing(gradient, *turn(position, momentum, *half), step_size, n_steps)
         return *turn(q, p, half[0], -half[1]), complete
 
-    patch.setattr(understudy.kernels.stages, "swing", late)
+    patch.setattr(leapwise.kernels.stages, "swing", late)
 
 
 @mistake("momentum of a swing forgotten in its decision", SWUNG)
@@ -151,43 +151,43 @@ def weightless(patch):
     patch.setattr(Swinging, "go", light)
 
 
-def other_leaps(patch, change):
-    """Change what leaps propose: where they lead, how volume is stretched, which count."""
-    propose = Leaps.propose
+def other_jumps(patch, change):
+    """Change what jumps propose: where they lead, how volume is stretched, which count."""
+    propose = Jumps.propose
     patch.setattr(
-        Leaps, "propose", lambda self, position, uniforms: change(*propose(self, position, uniforms))
+        Jumps, "propose", lambda self, position, uniforms: change(*propose(self, position, uniforms))
     )
 
 
-@mistake("volume of a leap forgotten", LEAPING)
+@mistake("volume of a jump forgotten", JUMPING)
 def shrunk(patch):
-    other_leaps(patch, lambda end, stretch, counts: (end, np.zeros_like(stretch), counts))
+    other_jumps(patch, lambda end, stretch, counts: (end, np.zeros_like(stretch), counts))
 
 
-@mistake("leap that nothing leads back from", LEAPING)
+@mistake("jump that nothing leads back from", JUMPING)
 def one_way(patch):
-    other_leaps(patch, lambda end, stretch, counts: (end, stretch, np.ones_like(counts)))
+    other_jumps(patch, lambda end, stretch, counts: (end, stretch, np.ones_like(counts)))
 
 
 def other_turns(patch, chosen):
-    """Change which chains leap before the inner steps; the others leap after them."""
-    leap, early = understudy.kernels.transition._leapt, []
+    """Change which chains jump before the inner steps; the others jump after them."""
+    jump, early = leapwise.kernels.transition._jumped, []
 
-    def turned(leaps, stage, streams, point, now):
+    def turned(jumps, stage, streams, point, now):
         if early:
-            return leap(leaps, stage, streams, point, ~early.pop())
+            return jump(jumps, stage, streams, point, ~early.pop())
         early.append(chosen(stage.places(point)))
-        return leap(leaps, stage, streams, point, early[0])
+        return jump(jumps, stage, streams, point, early[0])
 
-    patch.setattr(understudy.kernels.transition, "_leapt", turned)
+    patch.setattr(leapwise.kernels.transition, "_jumped", turned)
 
 
-@mistake("leap always before the inner steps", LEAPING_FLAT)
+@mistake("jump always before the inner steps", JUMPING_FLAT)
 def unbalanced(patch):
     other_turns(patch, lambda position: np.ones(len(position), dtype=bool))
 
 
-@mistake("where a chain is decides when it leaps", LEAPING_FLAT)
+@mistake("where a chain is decides when it jumps", JUMPING_FLAT)
 def at_will(patch):
     other_turns(patch, lambda position: position[:, 1] > 0.5)
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 from dense_metric import DenseCurvature
 
-import understudy
-import understudy.kernels
-import understudy.warmup
-from understudy import (
+import leapwise
+import leapwise.kernels
+import leapwise.warmup
+from leapwise import (
     ARNSHMC,
     HMC,
     NUTS,
@@ -35,9 +35,9 @@ from understudy import (
     UnitMetric,
     sample,
 )
-from understudy.kernels import Kernel, Leaps
-from understudy.testing import ExactTarget
-from understudy.warmup import learner_for
+from leapwise.kernels import Jumps, Kernel
+from leapwise.testing import ExactTarget
+from leapwise.warmup import learner_for
 
 
 @dataclass(frozen=True)
@@ -71,15 +71,15 @@ def transition(exact: ExactTarget) -> SurrogateTransition:
     return SurrogateTransition(0.7, 2, surrogate=trained(exact, RBFNetwork(8)), inner_steps=3)
 
 
-def leaping(exact: ExactTarget) -> SurrogateTransition:
-    """Return one that leaps between two places, of different width, which need not be modes for that."""
+def jumping(exact: ExactTarget) -> SurrogateTransition:
+    """Return one that jumps between two places, of different width, which need not be modes for that."""
     seen = exact.positions(np.random.default_rng(8), 400)
     middle, scale = np.median(seen, axis=0), np.quantile(seen, 0.75, axis=0) - np.quantile(seen, 0.25, axis=0)
-    leaps = Leaps(
+    jumps = Jumps(
         np.stack([middle - 0.5 * scale, middle + 0.8 * scale]),
         np.stack([np.diag(0.4 * scale), np.diag(0.9 * scale)]),
     )
-    return replace(transition(exact), inner_steps=1, leaps=leaps)
+    return replace(transition(exact), inner_steps=1, jumps=jumps)
 
 
 class Unpublished:
@@ -120,7 +120,7 @@ LISTED = {
     ),
     "ARNS-HMC, unpublished": Listed(Unpublished, (ARNSHMC, SurrogateHMC), 100_000, steps=2),
     "surrogate transition": Listed(transition, (SurrogateTransition,), 200_000),
-    "surrogate transition with leaps": Listed(leaping, (SurrogateTransition,), 200_000),
+    "surrogate transition with jumps": Listed(jumping, (SurrogateTransition,), 200_000),
     "mixture of two kernels": Listed(
         lambda exact: Mixture((transition(exact), HMC(1.0, 3, metric=UnitMetric())), (0.5, 0.5)),
         (Mixture,),
@@ -135,7 +135,7 @@ LISTED = {
 
 def public_kernels() -> set[type]:
     """Return whatever is exported that says of itself whether it is exact: kernels, and methods that make them."""
-    modules = (understudy, understudy.kernels, understudy.warmup)
+    modules = (leapwise, leapwise.kernels, leapwise.warmup)
     exported = (getattr(module, name) for module in modules for name in module.__all__)
     return {
         each for each in exported if hasattr(each, "is_exact") and not getattr(each, "_is_protocol", False)

@@ -1,16 +1,16 @@
-"""The linked Gumbel variables with a wall, and a stand-in of their potential that is written down, not trained."""
+"""The linked Gumbel variables with a wall, and a surrogate of their potential that is written down, not trained."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from understudy import Target
-from understudy.kernels import Leaps
-from understudy.problems.gumbel import LINK
-from understudy.testing import ExactTarget, gumbel
+from leapwise import Target
+from leapwise.kernels import Jumps
+from leapwise.problems.gumbel import LINK
+from leapwise.testing import ExactTarget, gumbel
 
-#: Between two places that overlap, one of them far wider: whatever they are, leaps must be right.
-LEAPS = Leaps(np.array([[0.2, -0.5], [0.2, 2.5]]), np.array([np.diag([0.8, 0.4]), np.diag([0.8, 1.2])]))
+#: Between two places that overlap, one of them far wider: whatever they are, jumps must be right.
+JUMPS = Jumps(np.array([[0.2, -0.5], [0.2, 2.5]]), np.array([np.diag([0.8, 0.4]), np.diag([0.8, 1.2])]))
 
 
 class Fair:
@@ -47,7 +47,7 @@ class Fair:
 
 
 class Flattened(Fair):
-    """The same, flattened: a poor stand-in, finite everywhere."""
+    """The same, flattened: a poor surrogate, finite everywhere."""
 
     def potential_and_gradient(self, position):
         potential, gradient = super().potential_and_gradient(position)

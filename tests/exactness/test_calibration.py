@@ -18,7 +18,7 @@ from broken import TooWide
 from calibration_models import MODELS, Crude, Curved
 from public_kernels import public_kernels
 
-from understudy import (
+from leapwise import (
     HMC,
     NUTS,
     RMHMC,
@@ -28,7 +28,7 @@ from understudy import (
     SurrogateTransition,
     sample,
 )
-from understudy.testing.ranks import exact_ranks
+from leapwise.testing.ranks import exact_ranks
 
 N, LENGTH, LEVEL, TRIES = 1000, 60, 0.99, 4
 QUICK = ImplicitSolver(tolerance=1e-7, return_tolerance=1e-5)

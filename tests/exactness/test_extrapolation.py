@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from public_kernels import public_kernels
 
-import understudy.surrogates
-from understudy import (
+import leapwise.surrogates
+from leapwise import (
     FITC,
     Evaluator,
     ForwardTarget,
@@ -35,7 +35,7 @@ from understudy import (
     SurrogateTransition,
     TrainingSet,
 )
-from understudy.surrogates.fast import Fast, fast
+from leapwise.surrogates.fast import Fast, fast
 
 DIM, N_STEPS, INNER, STEPS = 3, 4, 2, 3
 MIX = np.array([[1.0, 0.4, 0.0], [0.0, 1.0, -0.5], [0.7, 0.0, 1.0], [0.2, -0.3, 0.8]])
@@ -190,7 +190,7 @@ def test_starts_far_away_on_a_manifold(name, n, surrogate):
 
 def test_every_surrogate_and_every_kernel_that_follows_one_is_tested_here():
     """One that is exported and not in the tables fails the suite."""
-    exported = {getattr(understudy.surrogates, name) for name in understudy.surrogates.__all__}
+    exported = {getattr(leapwise.surrogates, name) for name in leapwise.surrogates.__all__}
     recipes = {each for each in exported if hasattr(each, "fit") and not getattr(each, "_is_protocol", False)}
     assert {type(recipe) for recipe in RECIPES.values()} == recipes
     steps = {each for each in public_kernels() if hasattr(each, "step")}

@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy.errors import InputError
-from understudy.kernels.correction import metropolis, surrogate_transition
-from understudy.testing.finite import (
+from leapwise.errors import InputError
+from leapwise.kernels.correction import metropolis, surrogate_transition
+from leapwise.testing.finite import (
     chance_of_acceptance,
     check_balance,
     metropolis_matrix,
@@ -42,7 +42,7 @@ def potential(request, rng):
 
 @pytest.fixture(params=["close", "wild", "holes", "flat"])
 def surrogate(request, potential, rng):
-    """Stand-ins: good, bad, not even finite."""
+    """Surrogates: good, bad, not even finite."""
     close = np.where(np.isfinite(potential), potential, 0.0) + 0.3 * rng.normal(size=N)
     return {
         "close": close,
@@ -53,7 +53,7 @@ def surrogate(request, potential, rng):
 
 
 def force_of(surrogate):
-    """A whole-numbered force: differences of a stand-in, rounded; 0 where it has no value."""
+    """A whole-numbered force: differences of a surrogate, rounded; 0 where it has no value."""
     with np.errstate(all="ignore"):
         slope = np.roll(surrogate, -1) - np.roll(surrogate, 1)
     return np.where(np.isfinite(slope), np.round(np.clip(slope, -9, 9)), 0).astype(int)
@@ -141,7 +141,7 @@ class TestMetropolis:
 
 
 class TestTrajectories:
-    """HMC with a stand-in's force, on a lattice."""
+    """HMC with a surrogate's force, on a lattice."""
 
     @staticmethod
     def energy(lattice, potential):
@@ -239,7 +239,7 @@ class TestSurrogateTransition:
         assert found.passed, found
 
     def test_is_balanced_with_inner_trajectories(self, rng):
-        """As the kernel has it: inner steps are HMC on the stand-in."""
+        """As the kernel has it: inner steps are HMC on the surrogate."""
         potential, surrogate = rng.normal(size=(2, N))
         lattice = Lattice(force_of(surrogate))
         inner = np.linalg.matrix_power(

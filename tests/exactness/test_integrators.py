@@ -1,6 +1,6 @@
 """Every integrator with every metric that the library ships: reversible, volume preserving, and honest about failure.
 
-The force is one that is the gradient of nothing, since a stand-in may be as bad as that. What these two properties
+The force is one that is the gradient of nothing, since a surrogate may be as bad as that. What these two properties
 rest on in detail is tested beside the integrators, in `tests/dynamics`.
 """
 
@@ -11,9 +11,9 @@ import inspect
 import numpy as np
 import pytest
 
-import understudy.dynamics
+import leapwise.dynamics
 from dynamics.integrators import Case, Flow, ReversibleVolumePreserving, skewed_force, twisted_force
-from understudy import (
+from leapwise import (
     RMHMC,
     DenseMetric,
     DiagonalMetric,
@@ -26,10 +26,10 @@ from understudy import (
     UnitMetric,
     sample,
 )
-from understudy.dynamics import PhasePoint, generalized_leapfrog, glide, leapfrog, swing
-from understudy.problems.elliptic import elliptic_pde
-from understudy.problems.logistic_model import LogisticRegression
-from understudy.testing import gumbel
+from leapwise.dynamics import PhasePoint, generalized_leapfrog, glide, leapfrog, swing
+from leapwise.problems.elliptic import elliptic_pde
+from leapwise.problems.logistic_model import LogisticRegression
+from leapwise.testing import gumbel
 
 TIGHT = ImplicitSolver(tolerance=1e-11, max_iterations=200, return_tolerance=1e-9)
 DIM, N = 2, 5
@@ -131,7 +131,7 @@ class TestEllipticFisher(ReversibleVolumePreserving):
 
 def test_every_integrator_and_metric_is_in_the_table():
     """One that is exported and not in it fails the suite."""
-    exported = [getattr(understudy.dynamics, name) for name in understudy.dynamics.__all__]
+    exported = [getattr(leapwise.dynamics, name) for name in leapwise.dynamics.__all__]
     integrators = {
         f for f in exported if inspect.isfunction(f) and "n_steps" in inspect.signature(f).parameters
     }

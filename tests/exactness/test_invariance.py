@@ -15,9 +15,9 @@ from scalar_metrics import CURVATURE, HOLED, STEEP
 from stand_ins import Fair, walled_gumbel
 from tiers import TIERS, seed
 
-import understudy.kernels.guides
-import understudy.kernels.nuts
-from understudy import (
+import leapwise.kernels.guides
+import leapwise.kernels.nuts
+from leapwise import (
     HMC,
     NUTS,
     RMHMC,
@@ -30,8 +30,8 @@ from understudy import (
     UnitMetric,
     testing,
 )
-from understudy.dynamics import leapfrog
-from understudy.testing import ExactTarget, gumbel
+from leapwise.dynamics import leapfrog
+from leapwise.testing import ExactTarget, gumbel
 
 TARGETS = {
     name: getattr(testing, name)
@@ -152,7 +152,7 @@ def test_the_second_step_starts_from_what_the_first_has_kept(hold, name):
 
 def test_giving_up_on_the_energy_range(hold, monkeypatch):
     """With a limit that ends half of the trajectories, since it is the same from both ends."""
-    monkeypatch.setattr(understudy.kernels.guides, "leapfrog", partial(leapfrog, max_energy_range=0.5))
+    monkeypatch.setattr(leapwise.kernels.guides, "leapfrog", partial(leapfrog, max_energy_range=0.5))
     kernel = HMC(1.0, (4, 4), metric=UnitMetric())
     verdict = hold(kernel, gumbel(), n_chains=MANY, **settings("energy limit"))
     assert verdict.acceptance < 0.7
@@ -160,7 +160,7 @@ def test_giving_up_on_the_energy_range(hold, monkeypatch):
 
 def test_trees_that_end_on_the_energy_range(hold, monkeypatch):
     """With a limit that ends most trees: it is on all leaves of a tree, wherever that began."""
-    monkeypatch.setattr(understudy.kernels.nuts, "MAX_ENERGY_RANGE", 0.2)
+    monkeypatch.setattr(leapwise.kernels.nuts, "MAX_ENERGY_RANGE", 0.2)
     kernel = NUTS(1.0, metric=UnitMetric())
     verdict = hold(kernel, gumbel(), n_chains=MANY, **settings("NUTS, energy limit"))
     assert verdict.acceptance < 0.9

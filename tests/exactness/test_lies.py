@@ -10,21 +10,21 @@ from dataclasses import dataclass, fields
 import numpy as np
 import pytest
 from public_kernels import public_kernels
-from stand_ins import LEAPS, Fair
+from stand_ins import JUMPS, Fair
 from tiers import TIERS, seed
 
-from understudy import (
+from leapwise import (
     Evaluator,
     HessianMetric,
-    Leaps,
+    Jumps,
     State,
     Streams,
     SurrogateHMC,
     SurrogateRMHMC,
     SurrogateTransition,
 )
-from understudy.errors import SurrogateError
-from understudy.testing import BROKEN, LIES, Liar, gumbel
+from leapwise.errors import SurrogateError
+from leapwise.testing import BROKEN, LIES, Liar, gumbel
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ class Gullible:
     """A kernel that takes a surrogate; the dear one has one dimension in the quick tier."""
 
     kernel: type
-    leaps: Leaps | None = None
+    jumps: Jumps | None = None
 
     def make(self, surrogate):
-        if self.leaps is not None:
-            return self.kernel(0.5, 3, surrogate=surrogate, leaps=self.leaps)
+        if self.jumps is not None:
+            return self.kernel(0.5, 3, surrogate=surrogate, jumps=self.jumps)
         if self.kernel is SurrogateRMHMC:
             metric = HessianMetric(surrogate, "diagonal", floor=0.3)
             return SurrogateRMHMC(0.5, 1, surrogate=surrogate, metric=metric)
@@ -47,7 +47,7 @@ class Gullible:
 
 
 GULLIBLE = {each.__name__: Gullible(each) for each in (SurrogateHMC, SurrogateRMHMC, SurrogateTransition)}
-GULLIBLE["SurrogateTransition, leaping"] = Gullible(SurrogateTransition, LEAPS)
+GULLIBLE["SurrogateTransition, jumping"] = Gullible(SurrogateTransition, JUMPS)
 N = 100_000
 every_kernel = pytest.mark.parametrize("name", GULLIBLE)
 

@@ -11,11 +11,11 @@ from broken import Lost, TooWide, Turn
 from public_kernels import LISTED
 from scipy.stats import chisquare
 
-from understudy import HMC, Mixture, State, Target, UnitMetric
-from understudy.errors import InputError
-from understudy.testing import ExactTarget, gaussian, gumbel
-from understudy.testing.ranks import check_ranks, exact_ranks
-from understudy.testing.sequential import check_two_samples
+from leapwise import HMC, Mixture, State, Target, UnitMetric
+from leapwise.errors import InputError
+from leapwise.testing import ExactTarget, gaussian, gumbel
+from leapwise.testing.ranks import check_ranks, exact_ranks
+from leapwise.testing.sequential import check_two_samples
 
 FALSE_ALARM = 1e-6
 KERNEL = HMC(0.9, 3, metric=UnitMetric())

@@ -11,10 +11,10 @@ from broken import Lost, TooWide
 from public_kernels import LISTED
 from scipy.stats import norm
 
-from understudy import HMC, UnitMetric
-from understudy.errors import InputError
-from understudy.testing import gumbel
-from understudy.testing.sequential import check_two_samples, sequential_test
+from leapwise import HMC, UnitMetric
+from leapwise.errors import InputError
+from leapwise.testing import gumbel
+from leapwise.testing.sequential import check_two_samples, sequential_test
 
 FALSE_ALARM = 1e-6
 KERNEL = HMC(0.9, 3, metric=UnitMetric())

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from understudy import (
+from leapwise import (
     HMC,
     NUTS,
     RMHMC,
@@ -20,7 +20,7 @@ from understudy import (
     Target,
     UnitMetric,
 )
-from understudy.dynamics import HessianMetric
+from leapwise.dynamics import HessianMetric
 
 
 @dataclass
@@ -62,7 +62,7 @@ def skewed_target(visited=None):
 
 
 class SkewedSurrogate:
-    """A stand-in of the skewed potential that is wrong by about a tenth: 0.9 q + 1.1 exp(-q)."""
+    """A surrogate of the skewed potential that is wrong by about a tenth: 0.9 q + 1.1 exp(-q)."""
 
     def potential(self, position):
         return (0.9 * position + 1.1 * np.exp(-position)).sum(axis=1)

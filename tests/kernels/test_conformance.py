@@ -17,18 +17,18 @@ from kernel_cases import (
     start,
 )
 
-import understudy.kernels
-from understudy import Evaluator, Streams, SurrogateHMC, Target
-from understudy.errors import InputError
-from understudy.kernels import Info, State
-from understudy.kernels.hmc import MAX_ENERGY_ERROR
-from understudy.surrogates import SoftplusNetwork
+import leapwise.kernels
+from leapwise import Evaluator, Streams, SurrogateHMC, Target
+from leapwise.errors import InputError
+from leapwise.kernels import Info, State
+from leapwise.kernels.hmc import MAX_ENERGY_ERROR
+from leapwise.surrogates import SoftplusNetwork
 
 PUBLIC = {
     name
-    for name in understudy.kernels.__all__
-    if hasattr(getattr(understudy.kernels, name), "step")
-    and not getattr(getattr(understudy.kernels, name), "_is_protocol", False)
+    for name in leapwise.kernels.__all__
+    if hasattr(getattr(leapwise.kernels, name), "step")
+    and not getattr(getattr(leapwise.kernels, name), "_is_protocol", False)
 }
 N = 5
 FLAGS = ("accepted", "diverging", "unsolved")
@@ -215,7 +215,7 @@ def test_bad_target_acceptance_is_refused_with_a_sentence(make, bad):
 @every_surrogate_kernel
 @pytest.mark.parametrize("bad", [None, 3.0, SurrogateHMC, SoftplusNetwork(3)], ids=str)
 def test_a_surrogate_that_is_not_trained_is_refused_with_a_sentence(make, bad):
-    with pytest.raises(InputError, match="trained stand-in"):
+    with pytest.raises(InputError, match="trained surrogate"):
         make(surrogate=bad, metric=make().metric)
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from kernel_cases import skewed_target, start
 
-from understudy import HMC, DenseMetric, DiagonalMetric, Evaluator, Streams, UnitMetric
-from understudy.errors import InputError
+from leapwise import HMC, DenseMetric, DiagonalMetric, Evaluator, Streams, UnitMetric
+from leapwise.errors import InputError
 
 COVARIANCE = np.array([[1.5, 0.6], [0.6, 0.8]])
 METRICS = {

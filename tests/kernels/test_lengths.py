@@ -7,9 +7,9 @@ import pytest
 from kernel_cases import every_kernel_of_one_proposal, skewed_target, start
 from scipy.stats import chisquare, kstest
 
-from understudy import Evaluator, SharedStream, Streams
-from understudy.errors import InputError
-from understudy.kernels.lengths import Lengths
+from leapwise import Evaluator, SharedStream, Streams
+from leapwise.errors import InputError
+from leapwise.kernels.lengths import Lengths
 
 N = 50_000
 

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy import HMC, Evaluator, Mixture, State, Streams, SurrogateTransition, Target, UnitMetric
-from understudy.errors import InputError
-from understudy.kernels import SharedStream
+from leapwise import HMC, Evaluator, Mixture, State, Streams, SurrogateTransition, Target, UnitMetric
+from leapwise.errors import InputError
+from leapwise.kernels import SharedStream
 
 TARGET = Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
 SHORT, LONG = HMC(0.5, 1, metric=UnitMetric()), HMC(0.5, (8, 8), metric=UnitMetric())

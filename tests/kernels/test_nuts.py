@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kernel_cases import skewed_target, start
 
-from understudy import (
+from leapwise import (
     NUTS,
     DenseMetric,
     DiagonalMetric,
@@ -18,8 +18,8 @@ from understudy import (
     UnitMetric,
     sample,
 )
-from understudy.errors import InputError
-from understudy.kernels.streams import Numbers
+from leapwise.errors import InputError
+from leapwise.kernels.streams import Numbers
 
 COVARIANCE = np.array([[1.6, 0.9], [0.9, 2.7]])
 METRICS = {

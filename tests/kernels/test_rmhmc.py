@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from kernel_cases import SkewedMetric, skewed_target, start
 
-from understudy import HMC, RMHMC, DiagonalMetric, Evaluator, State, Streams
-from understudy.dynamics import ImplicitSolver
-from understudy.errors import InputError
+from leapwise import HMC, RMHMC, DiagonalMetric, Evaluator, State, Streams
+from leapwise.dynamics import ImplicitSolver
+from leapwise.errors import InputError
 
 MASS = np.array([1.5, 0.4])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from understudy import SharedStream, Streams
+from leapwise import SharedStream, Streams
 
 
 def some_numbers(streams, steps=3):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from kernel_cases import SkewedSurrogate, skewed_target
 
-from understudy import DenseMetric, Evaluator, State, Streams, SurrogateHMC, SurrogateTransition
-from understudy.errors import InputError
+from leapwise import DenseMetric, Evaluator, State, Streams, SurrogateHMC, SurrogateTransition
+from leapwise.errors import InputError
 
 
 class Wall(SkewedSurrogate):

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from understudy.errors import InputError
-from understudy.paper.agreement import AgreementCheck, agreement, agreement_check, compare
-from understudy.paper.figure import Figure
-from understudy.paper.moments import Moments, moments
+from leapwise.errors import InputError
+from leapwise.paper.agreement import AgreementCheck, agreement, agreement_check, compare
+from leapwise.paper.figure import Figure
+from leapwise.paper.moments import Moments, moments
 
 
 def autoregressive(rng, correlation, chains=4, n=4000, dim=3):

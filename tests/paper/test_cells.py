@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 
-from understudy.paper import cells as cells_module
-from understudy.paper.cells import Cells, source_hash
+from leapwise.paper import cells as cells_module
+from leapwise.paper.cells import Cells, source_hash
 
 VALUES = {
     "number": 0.1 + 0.2,
@@ -120,7 +120,7 @@ def test_code_that_cannot_change_numbers_does_not_count():
 
 
 def test_of_the_experiments_only_what_is_imported_counts():
-    found = {file.name for file in cells_module._experiment_files("understudy.paper.table1_cells")}
+    found = {file.name for file in cells_module._experiment_files("leapwise.paper.table1_cells")}
     assert found == {"table1_cells.py", "experiments.py", "ess.py"}
 
 

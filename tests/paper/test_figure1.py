@@ -7,10 +7,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from understudy.paper import Figure, figure1, save_table
-from understudy.paper.figure1 import GRID, SIZES
+from leapwise.paper import Figure, figure1, save_table
+from leapwise.paper.figure1 import GRID, SIZES
 
-pytestmark = pytest.mark.skipif(not os.environ.get("UNDERSTUDY_DATA"), reason="UNDERSTUDY_DATA is not set")
+pytestmark = pytest.mark.skipif(not os.environ.get("LEAPWISE_DATA"), reason="LEAPWISE_DATA is not set")
 
 
 @pytest.fixture(scope="module")

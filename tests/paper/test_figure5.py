@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from understudy.paper.cells import Cells
-from understudy.paper.figure import Figure, save_table
-from understudy.paper.figure5 import Grid5, figure5
-from understudy.paper.logistic_flow import Effort
+from leapwise.paper.cells import Cells
+from leapwise.paper.figure import Figure, save_table
+from leapwise.paper.figure5 import Grid5, figure5
+from leapwise.paper.logistic_flow import Effort
 
 GRID = Grid5((15, 200), (8, 120), 10, Effort(n_rows=500, runs=2, n_starts=100))
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from understudy.paper.agreement import agreement
-from understudy.paper.cells import Cells
-from understudy.paper.figure import Figure, save_table
-from understudy.paper.figure6 import SHOWN, Figure6, figure6
-from understudy.paper.moments import Moments
+from leapwise.paper.agreement import agreement
+from leapwise.paper.cells import Cells
+from leapwise.paper.figure import Figure, save_table
+from leapwise.paper.figure6 import SHOWN, Figure6, figure6
+from leapwise.paper.moments import Moments
 
 
 class Ready(Cells):

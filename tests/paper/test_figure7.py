@@ -5,13 +5,13 @@ import os
 import numpy as np
 import pytest
 
-from understudy.errors import InputError
-from understudy.paper.cells import Cells
-from understudy.paper.experiments import get_experiment
-from understudy.paper.figure import Figure
-from understudy.paper.figure7 import figure7, learning_curve
-from understudy.paper.learning import LEARNERS, Begin, Plan, run_cell
-from understudy.surrogates import QuadraticNetwork, SoftplusNetwork, TrainingSet
+from leapwise.errors import InputError
+from leapwise.paper.cells import Cells
+from leapwise.paper.experiments import get_experiment
+from leapwise.paper.figure import Figure
+from leapwise.paper.figure7 import figure7, learning_curve
+from leapwise.paper.learning import LEARNERS, Begin, Plan, run_cell
+from leapwise.surrogates import QuadraticNetwork, SoftplusNetwork, TrainingSet
 
 TINY = Plan(runs=2, hmc=5, explore=40, exploit=5, adaptive=60)
 
@@ -74,7 +74,7 @@ def test_unknown_methods_are_named():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not os.environ.get("UNDERSTUDY_DATA"), reason="UNDERSTUDY_DATA is not set")
+@pytest.mark.skipif(not os.environ.get("LEAPWISE_DATA"), reason="LEAPWISE_DATA is not set")
 def test_a_quadratic_with_gradients_accepts_like_hmc_from_200_evaluations_on(tmp_path):
     pytest.importorskip("matplotlib")
     found = figure7(cells=Cells(), experiment="bank", plan=TINY)

@@ -3,18 +3,18 @@
 import numpy as np
 import pytest
 
-from understudy.dynamics import UnitMetric
-from understudy.errors import InputError
-from understudy.kernels import HMC
-from understudy.paper.surrogate_flow import acceptance, explore, step_size_for
-from understudy.problems import gaussian, gumbel
-from understudy.targets import Evaluator
+from leapwise.dynamics import UnitMetric
+from leapwise.errors import InputError
+from leapwise.execution import Evaluator
+from leapwise.kernels import HMC
+from leapwise.paper.surrogate_flow import acceptance, explore, step_size_for
+from leapwise.problems import gaussian, gumbel
 
 DIM, RUNS, SIZE = 4, 3, 60
 
 
 class Perfect:
-    """The exact potential as its own stand-in."""
+    """The exact potential as its own surrogate."""
 
     def __init__(self, target):
         self._evaluator = Evaluator(target)
@@ -28,7 +28,7 @@ class Perfect:
 
 
 class Flat:
-    """A stand-in that knows nothing."""
+    """A surrogate that knows nothing."""
 
     def potential(self, position):
         return np.zeros(len(position))

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-import understudy as us
-from understudy.errors import InputError
-from understudy.paper import Cells, experiments, table1, table1_cells, table1_text
-from understudy.paper.experiments import EXPERIMENTS, METHODS, Size, run_method, start
-from understudy.paper.table1 import _rates, _row
-from understudy.paper.table1_cells import Plan, hmc_cell
-from understudy.problems import logistic_simulated
-from understudy.surrogates import SoftplusNetwork
+import leapwise as lw
+from leapwise.errors import InputError
+from leapwise.paper import Cells, experiments, table1, table1_cells, table1_text
+from leapwise.paper.experiments import EXPERIMENTS, METHODS, Size, run_method, start
+from leapwise.paper.table1 import _rates, _row
+from leapwise.paper.table1_cells import Plan, hmc_cell
+from leapwise.problems import logistic_simulated
+from leapwise.surrogates import SoftplusNetwork
 
 PLAN = Plan(60, {"hmc": 30, "rmhmc": 10, "rns-hmc": 30, "rns-rmhmc": 10})
 COLUMNS = {
@@ -96,7 +96,7 @@ def test_finished_runs_are_used_again(found, folder, monkeypatch):
 
 
 def test_an_interrupted_run_is_not_kept(tmp_path, monkeypatch):
-    real = us.sample
+    real = lw.sample
 
     def stopped(*words, **options):
         return replace(real(*words, **options), complete=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import understudy as us
+import leapwise as lw
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
@@ -111,20 +111,20 @@ def test_transformed_moves_density_gradient_and_reference_together(scale, rng):
 
 
 def test_starts_are_those_of_sample_and_wider_if_asked():
-    target = us.Target(lambda x: -0.5 * x @ x, dim=3)
-    first = np.stack([g.uniform(-2.0, 2.0, 3) for g in us.Streams(5, 4).generators])
+    target = lw.Target(lambda x: -0.5 * x @ x, dim=3)
+    first = np.stack([g.uniform(-2.0, 2.0, 3) for g in lw.Streams(5, 4).generators])
     np.testing.assert_array_equal(runs.starts(target, 5, 4, 2.0), first)
     np.testing.assert_allclose(runs.starts(target, 5, 4, 10.0), 5.0 * first)
 
 
 def test_a_start_without_density_is_drawn_again():
-    target = us.Target(lambda x: -np.inf if x[0] < 0 else -x[0], dim=1)
+    target = lw.Target(lambda x: -np.inf if x[0] < 0 else -x[0], dim=1)
     assert (runs.starts(target, 1, 20, 2.0) >= 0).all()
 
 
 def test_seconds_of_the_model_are_not_the_samplers(monkeypatch):
     monkeypatch.setattr(runs.time, "process_time", iter(range(100)).__next__)
-    target = us.Target(lambda x: -0.5 * x @ x, dim=1)
+    target = lw.Target(lambda x: -0.5 * x @ x, dim=1)
     clock = runs.ModelClock(target)
     for _ in range(3):
         target.evaluate(np.zeros((1, 1)), gradient=False)
@@ -133,7 +133,7 @@ def test_seconds_of_the_model_are_not_the_samplers(monkeypatch):
 
 def test_an_error_of_the_sampler_is_a_result(monkeypatch):
     def fail(*args):
-        raise us.errors.StartError("found nothing")
+        raise lw.errors.StartError("found nothing")
 
     monkeypatch.setitem(runs.METHODS, "auto", fail)
     request = {"case": SKEWED, "method": "auto", "seed": 0, "draws": 10, "settings": {"rescale": 2.0}}

@@ -19,8 +19,8 @@ from benchmarks.posteriordb.cases import get_case
 from benchmarks.posteriordb.data import folder
 from benchmarks.posteriordb.registry import NAMES, posterior
 
-import understudy as us
-from understudy.results.statistics import statistics
+import leapwise as lw
+from leapwise.results.statistics import statistics
 
 #: Raw numbers, correlations of 0.9999, a false mode that most descents end in, and bounds.
 QUICK = (
@@ -61,7 +61,7 @@ def check(run, name):
     "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in NAMES]
 )
 def test_with_a_gradient(name):
-    run = us.sample(posterior(name).target(), random_seed=1)
+    run = lw.sample(posterior(name).target(), random_seed=1)
     check(run, name)
     assert name == HARDEST or run.cost.n_exact < 12_000
 
@@ -69,14 +69,14 @@ def test_with_a_gradient(name):
 @needs_data
 @pytest.mark.parametrize("name", ["earnings-earn_height", "kilpisjarvi_mod-kilpisjarvi"])
 def test_by_values(name):
-    check(us.sample(posterior(name).values(), random_seed=1), name)
+    check(lw.sample(posterior(name).values(), random_seed=1), name)
 
 
 @needs_data
 @pytest.mark.parametrize("name", QUICK[:2])
-@pytest.mark.parametrize("method", [us.HMC(), us.NUTS()], ids=["HMC", "NUTS"])
+@pytest.mark.parametrize("method", [lw.HMC(), lw.NUTS()], ids=["HMC", "NUTS"])
 def test_with_exact_gradients_all_the_way(name, method):
-    check(us.sample(posterior(name).target(), method=method, random_seed=1), name)
+    check(lw.sample(posterior(name).target(), method=method, random_seed=1), name)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +85,6 @@ def test_with_exact_gradients_all_the_way(name, method):
 def test_random_posteriors_start(seed):
     """Scales of 1e-6 to 1e6, up to 40 parameters; the full 200 are a benchmark."""
     case = get_case(f"random-{seed}")
-    run = us.sample(case.target, draws=300, random_seed=0)
+    run = lw.sample(case.target, draws=300, random_seed=0)
     assert run.complete and np.isfinite(run.draws).all()
     assert statistics(run.draws).rhat.max() < 1.1

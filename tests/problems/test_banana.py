@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from understudy.problems.banana import banana
-from understudy.problems.gumbel import gumbel
+from leapwise.problems.banana import banana
+from leapwise.problems.gumbel import gumbel
 
 
 def grid_moments(log_density, lower, upper, n=1201):

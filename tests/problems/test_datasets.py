@@ -12,9 +12,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from understudy.errors import DataError, InputError
-from understudy.problems import datasets
-from understudy.problems.datasets import DataFile, fetch, load_libsvm, load_mat, parse_libsvm
+from leapwise.errors import DataError, InputError
+from leapwise.problems import datasets
+from leapwise.problems.datasets import DataFile, fetch, load_libsvm, load_mat, parse_libsvm
 
 CONTENTS = b"-1 1:1 3:1\n+1 2:1\n"
 PACKED = gzip.compress(CONTENTS, mtime=0)
@@ -27,7 +27,7 @@ def sha256(contents: bytes) -> str:
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty data folder, and one known file called tiny."""
-    monkeypatch.setenv("UNDERSTUDY_DATA", str(tmp_path))
+    monkeypatch.setenv("LEAPWISE_DATA", str(tmp_path))
     file = DataFile("https://example.org/tiny", {"tiny": sha256(CONTENTS), "tiny.gz": sha256(PACKED)})
     monkeypatch.setitem(datasets.FILES, "tiny", file)
     return tmp_path
@@ -81,7 +81,7 @@ def test_what_is_not_in_the_folder_is_downloaded_with_its_checksum(
     folder, downloads, monkeypatch, set_folder
 ):
     if not set_folder:
-        monkeypatch.delenv("UNDERSTUDY_DATA")
+        monkeypatch.delenv("LEAPWISE_DATA")
     assert fetch("tiny").read_bytes() == CONTENTS
     assert downloads.asked == [("https://example.org/tiny", f"sha256:{sha256(CONTENTS)}")]
 
@@ -103,18 +103,18 @@ def test_a_failed_download_says_where_it_looked_and_what_to_do(folder, downloads
         str(downloads.cache),
         says,
         "https://example.org/tiny",
-        "UNDERSTUDY_DATA",
+        "LEAPWISE_DATA",
     ):
         assert part in str(caught.value)
 
 
 def test_without_pooch_the_message_names_the_extra(folder, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(DataError, match=r"understudy\[paper\]") as caught:
+    with pytest.raises(DataError, match=r"leapwise\[paper\]") as caught:
         fetch("tiny")
     assert str(folder) in str(caught.value)
-    monkeypatch.delenv("UNDERSTUDY_DATA")
-    with pytest.raises(DataError, match="UNDERSTUDY_DATA is not set"):
+    monkeypatch.delenv("LEAPWISE_DATA")
+    with pytest.raises(DataError, match="LEAPWISE_DATA is not set"):
         fetch("tiny")
 
 
@@ -147,7 +147,7 @@ def test_a_last_line_without_a_newline_and_an_empty_row_are_read():
 
 
 needs_data = pytest.mark.skipif(
-    not os.environ.get("UNDERSTUDY_DATA"), reason="UNDERSTUDY_DATA does not name a folder with the data files"
+    not os.environ.get("LEAPWISE_DATA"), reason="LEAPWISE_DATA does not name a folder with the data files"
 )
 
 

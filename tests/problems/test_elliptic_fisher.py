@@ -5,10 +5,10 @@ import pickle
 import numpy as np
 import pytest
 
-from understudy.dynamics.metrics import RiemannianMetric
-from understudy.problems.elliptic import elliptic_pde
-from understudy.problems.elliptic import model as model_module
-from understudy.problems.elliptic.solver import SolveError
+from leapwise.dynamics.metrics import RiemannianMetric
+from leapwise.problems.elliptic import elliptic_pde
+from leapwise.problems.elliptic import model as model_module
+from leapwise.problems.elliptic.solver import SolveError
 
 RNG = np.random.default_rng(9)
 POSITIONS = 0.5 * RNG.standard_normal((2, 20))

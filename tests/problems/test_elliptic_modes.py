@@ -8,8 +8,8 @@ import pytest
 from scipy.integrate import simpson
 from scipy.io import loadmat
 
-from understudy.errors import InputError
-from understudy.problems.elliptic.karhunen_loeve import karhunen_loeve
+from leapwise.errors import InputError
+from leapwise.problems.elliptic.karhunen_loeve import karhunen_loeve
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +71,9 @@ def test_bad_number_of_modes(n_modes):
 
 def test_agrees_with_the_authors_modes(modes):
     """Theirs are eigenvectors of the kernel matrix at 1800 triangle centres, of unit length."""
-    path = Path(os.environ.get("UNDERSTUDY_DATA", ""), "elliptic_pde.mat")
+    path = Path(os.environ.get("LEAPWISE_DATA", ""), "elliptic_pde.mat")
     if not path.is_file():
-        pytest.skip("UNDERSTUDY_DATA names no folder with elliptic_pde.mat")
+        pytest.skip("LEAPWISE_DATA names no folder with elliptic_pde.mat")
     theirs = loadmat(path, squeeze_me=True, struct_as_record=False)["PDE"]
     scaled = theirs.evc_KL * theirs.rtev_KL
     np.testing.assert_allclose(theirs.rtev_KL**2 / 1800, modes.eigenvalues, rtol=5e-3)

@@ -5,10 +5,10 @@ import sys
 import numpy as np
 import pytest
 
-from understudy.errors import InputError, MissingExtraError
-from understudy.problems.elliptic import elliptic_pde, plot_field
-from understudy.problems.elliptic.plots import _fields
-from understudy.problems.problem import Problem
+from leapwise.errors import InputError, MissingExtraError
+from leapwise.problems.elliptic import elliptic_pde, plot_field
+from leapwise.problems.elliptic.plots import _fields
+from leapwise.problems.problem import Problem
 
 DRAWS = 0.5 * np.random.default_rng(10).standard_normal((4, 25, 20))
 
@@ -52,5 +52,5 @@ def test_only_for_this_problem(problem, tmp_path):
 
 def test_without_matplotlib_the_error_names_the_extra(problem, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(MissingExtraError, match=r"understudy\[plots\]"):
+    with pytest.raises(MissingExtraError, match=r"leapwise\[plots\]"):
         plot_field(problem, DRAWS, tmp_path / "field.png")

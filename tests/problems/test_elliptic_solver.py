@@ -5,10 +5,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from understudy.problems.elliptic import grid, solver
-from understudy.problems.elliptic.karhunen_loeve import karhunen_loeve
-from understudy.problems.elliptic.model import EllipticModel
-from understudy.problems.elliptic.solver import EllipticSolver, SolveError, Stencil
+from leapwise.problems.elliptic import grid, solver
+from leapwise.problems.elliptic.karhunen_loeve import karhunen_loeve
+from leapwise.problems.elliptic.model import EllipticModel
+from leapwise.problems.elliptic.solver import EllipticSolver, SolveError, Stencil
 
 MODES = karhunen_loeve(20)
 THETA = 0.5 * np.random.default_rng(3).standard_normal(20)

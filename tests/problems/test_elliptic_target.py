@@ -6,12 +6,13 @@ import pickle
 import numpy as np
 import pytest
 
-from understudy.errors import InputError
-from understudy.problems.elliptic import elliptic_pde
-from understudy.problems.elliptic import model as model_module
-from understudy.problems.elliptic import problem as problem_module
-from understudy.problems.elliptic.model import EllipticModel
-from understudy.targets import Evaluator, ForwardTarget
+from leapwise.errors import InputError
+from leapwise.execution import Evaluator
+from leapwise.problems.elliptic import elliptic_pde
+from leapwise.problems.elliptic import model as model_module
+from leapwise.problems.elliptic import problem as problem_module
+from leapwise.problems.elliptic.model import EllipticModel
+from leapwise.targets import ForwardTarget
 
 POSITIONS = 0.5 * np.random.default_rng(7).standard_normal((3, 20))
 
@@ -133,7 +134,7 @@ def test_observations_of_the_paper_come_from_its_file(monkeypatch):
     assert problem.true_parameters is None
 
 
-@pytest.mark.skipif("UNDERSTUDY_DATA" not in os.environ, reason="UNDERSTUDY_DATA names no folder of data")
+@pytest.mark.skipif("LEAPWISE_DATA" not in os.environ, reason="LEAPWISE_DATA names no folder of data")
 def test_the_authors_observations_are_in_our_order():
     problem = elliptic_pde(observations="paper")
     # A flat field already explains them to about the noise, and less well with x1 and x2 swapped.

@@ -10,10 +10,11 @@ import pytest
 from scipy.integrate import solve_ivp
 from scipy.optimize import least_squares
 
-from understudy.problems import fitzhugh_nagumo
-from understudy.targets import Evaluator, ForwardTarget
+from leapwise.execution import Evaluator
+from leapwise.problems import fitzhugh_nagumo
+from leapwise.targets import ForwardTarget
 
-module = importlib.import_module("understudy.problems.fitzhugh_nagumo")
+module = importlib.import_module("leapwise.problems.fitzhugh_nagumo")
 
 
 @pytest.fixture(scope="module")

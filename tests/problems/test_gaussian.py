@@ -7,8 +7,8 @@ import pickle
 import numpy as np
 import pytest
 
-from understudy.errors import InputError
-from understudy.problems.gaussian import gaussian
+from leapwise.errors import InputError
+from leapwise.problems.gaussian import gaussian
 
 
 @pytest.mark.parametrize("dim", [1, 2, 32])

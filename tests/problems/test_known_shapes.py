@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from understudy.errors import InputError
-from understudy.problems import eight_schools, funnel, lobes, poisson_gp, student_t
+from leapwise.errors import InputError
+from leapwise.problems import eight_schools, funnel, lobes, poisson_gp, student_t
 
 PROBLEMS = {
     problem.name: problem for problem in (lobes(), student_t(), funnel(), eight_schools(), poisson_gp())

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from scipy.special import expit, log_expit
 
-from understudy.errors import InputError
-from understudy.problems import row_blocks
-from understudy.problems.logistic import logistic, logistic_a9a, logistic_bank, logistic_simulated
-from understudy.problems.logistic_model import LogisticRegression
+from leapwise.errors import InputError
+from leapwise.problems import row_blocks
+from leapwise.problems.logistic import logistic, logistic_a9a, logistic_bank, logistic_simulated
+from leapwise.problems.logistic_model import LogisticRegression
 
 needs_data = pytest.mark.skipif(
-    not os.environ.get("UNDERSTUDY_DATA"), reason="UNDERSTUDY_DATA does not name a folder with the data files"
+    not os.environ.get("LEAPWISE_DATA"), reason="LEAPWISE_DATA does not name a folder with the data files"
 )
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.special import expit
 
-from understudy.dynamics.metrics import RiemannianMetric
-from understudy.problems import row_blocks
-from understudy.problems.logistic_model import LogisticRegression
+from leapwise.dynamics.metrics import RiemannianMetric
+from leapwise.problems import row_blocks
+from leapwise.problems.logistic_model import LogisticRegression
 
 PRIOR_SD = 2.0
 

@@ -6,21 +6,21 @@ import os
 
 import pytest
 
-import understudy.problems
-from understudy.errors import InputError
-from understudy.problems import registry
+import leapwise.problems
+from leapwise.errors import InputError
+from leapwise.problems import registry
 
 NEEDS_DATA = {entry.name for entry in registry.listing() if entry.needs_data}
 
 
 @pytest.mark.parametrize("name", sorted(set(registry.NAMES) - NEEDS_DATA))
 def test_every_name_makes_its_problem(name, monkeypatch):
-    monkeypatch.delenv("UNDERSTUDY_DATA", raising=False)
+    monkeypatch.delenv("LEAPWISE_DATA", raising=False)
     check(name)
 
 
 @pytest.mark.skipif(
-    not os.environ.get("UNDERSTUDY_DATA"), reason="UNDERSTUDY_DATA does not name a folder with the data files"
+    not os.environ.get("LEAPWISE_DATA"), reason="LEAPWISE_DATA does not name a folder with the data files"
 )
 @pytest.mark.parametrize("name", sorted(NEEDS_DATA))
 def test_every_name_makes_its_problem_from_data(name):
@@ -50,4 +50,4 @@ def test_a_misspelt_name_is_answered_with_the_close_and_the_known():
 def test_every_maker_is_public():
     for entry in registry.listing():
         function = entry.maker.split(":")[1]
-        assert function in understudy.problems.__all__
+        assert function in leapwise.problems.__all__

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from understudy import HMC, RMHMC, DenseMetric, DiagonalMetric, Target, UnitMetric, sample
+from leapwise import HMC, RMHMC, DenseMetric, DiagonalMetric, Target, UnitMetric, sample
 
 COVARIANCE = np.array([[1.0, 0.5, 0.1], [0.5, 1.3, 0.4], [0.1, 0.4, 0.9]])
 LINK = np.eye(3) - 0.6 * np.eye(3, k=-1)

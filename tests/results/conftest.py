@@ -3,7 +3,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from understudy.results import Cost, Record, Run, SurrogateReport
+from leapwise.results import Cost, Record, Run, SurrogateReport
 
 
 def make_run(
@@ -29,7 +29,7 @@ def make_run(
         _stats(rng, len(values), tune),
         Cost(n_values=4, n_gradients=1000, gradient_seconds=0.5, seconds=1.0),
     )
-    about = {"settings": {"method": "hmc", "step_size": 0.25}, "seed": 7, "versions": {"understudy": "9.9"}}
+    about = {"settings": {"method": "hmc", "step_size": 0.25}, "seed": 7, "versions": {"leapwise": "9.9"}}
     return Run(names, posterior, warmup, **(about | settings))
 
 

@@ -3,8 +3,8 @@ import re
 import numpy as np
 import pytest
 
-from understudy.results import Cost, Record, TargetReport, warnings_for
-from understudy.results.surrogate_diagnostics import compare_with
+from leapwise.results import Cost, Record, TargetReport, warnings_for
+from leapwise.results.surrogate_diagnostics import compare_with
 
 
 def normal(*shape: int) -> np.ndarray:

@@ -1,7 +1,7 @@
 import pytest
 
-from understudy.errors import InputError, MissingExtraError
-from understudy.results.plots import plot_draws, require_picture
+from leapwise.errors import InputError, MissingExtraError
+from leapwise.results.plots import plot_draws, require_picture
 
 pytest.importorskip("matplotlib")
 
@@ -26,6 +26,6 @@ def test_an_ending_that_is_no_picture(tmp_path, name):
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("understudy.results.plots.find_spec", lambda _: None)
-    with pytest.raises(MissingExtraError, match=r"pip install understudy\[plots\]"):
+    monkeypatch.setattr("leapwise.results.plots.find_spec", lambda _: None)
+    with pytest.raises(MissingExtraError, match=r"pip install leapwise\[plots\]"):
         require_picture(tmp_path / "run.png")

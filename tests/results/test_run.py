@@ -3,8 +3,8 @@ import json
 import numpy as np
 import pytest
 
-from understudy.errors import InputError, MissingExtraError
-from understudy.results import Cost
+from leapwise.errors import InputError, MissingExtraError
+from leapwise.results import Cost
 
 pytest.importorskip("xarray")
 
@@ -90,7 +90,7 @@ def test_more_chains_than_draws_is_no_warning(make_run):
 
 def test_attributes_say_how_the_draws_came_about(make_run):
     attrs = make_run(complete=False).to_datatree()["posterior"].attrs
-    assert attrs["inference_library"] == "understudy"
+    assert attrs["inference_library"] == "leapwise"
     assert attrs["inference_library_version"] == "9.9"
     assert attrs["sampling_time"] == 4.0
     assert attrs["tuning_steps"] == 100
@@ -144,8 +144,8 @@ def test_a_place_that_cannot_be_written(make_run, tmp_path, monkeypatch):
 
 
 def test_saving_without_the_extra_names_it(make_run, tmp_path, monkeypatch):
-    monkeypatch.setattr("understudy.results.datatree.find_spec", lambda _: None)
-    with pytest.raises(MissingExtraError, match=r"pip install understudy\[netcdf\]"):
+    monkeypatch.setattr("leapwise.results.datatree.find_spec", lambda _: None)
+    with pytest.raises(MissingExtraError, match=r"pip install leapwise\[netcdf\]"):
         make_run().save(tmp_path / "run.nc")
 
 

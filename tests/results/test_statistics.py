@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from understudy.results.statistics import statistics
+from leapwise.results.statistics import statistics
 
 
 def ar1(rho: float, shape: tuple[int, int, int]) -> np.ndarray:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from understudy.results.tables import parameters
+from leapwise.results.tables import parameters
 
 
 def lines(run, **options):

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from understudy import Evaluator, QuadraticNetwork, SurrogateTransition, Target, TrainingSet, sample
-from understudy.results import warnings_for
-from understudy.results.discrepancy import longest_stays, middle_spread, spread, surprises
-from understudy.results.surrogate_diagnostics import held_up, longest_tolerable, unlike_warmup
+from leapwise import Evaluator, QuadraticNetwork, SurrogateTransition, Target, TrainingSet, sample
+from leapwise.results import warnings_for
+from leapwise.results.discrepancy import longest_stays, middle_spread, spread, surprises
+from leapwise.results.surrogate_diagnostics import held_up, longest_tolerable, unlike_warmup
 
 
 def brute_longest(chain: np.ndarray) -> int:

@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from understudy.errors import InputError
-from understudy.results.surrogate_plot import _proposals
+from leapwise.errors import InputError
+from leapwise.results.surrogate_plot import _proposals
 
 pytest.importorskip("matplotlib")
 
@@ -38,11 +38,11 @@ def test_potentials_are_those_of_the_proposals(make_surrogate_run):
     run = make_surrogate_run()
     stats = run.posterior.stats
     stats["discrepancy"][1, 2] = np.nan
-    exact, foretold, accepted = _proposals(run)
+    exact, predicted, accepted = _proposals(run)
     assert len(exact) == len(accepted) == 1999
     assert exact.min() == 0.0
     known = np.isfinite(stats["discrepancy"])
-    np.testing.assert_allclose(exact - foretold, stats["discrepancy"][known])
+    np.testing.assert_allclose(exact - predicted, stats["discrepancy"][known])
     np.testing.assert_array_equal(accepted, stats["accepted"][known])
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial import cKDTree
 
-from understudy import Target
+from leapwise import Target
 
 
 class Counted:

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 from counting import Skewed, repeated
 
-import understudy as us
-from understudy.errors import SurrogateError
-from understudy.run import automatic
-from understudy.run.job import Job
-from understudy.surrogates.fingerprint import fingerprint
-from understudy.warmup.rehearsal import Trust
+import leapwise as lw
+from leapwise.adaptation import Trust
+from leapwise.errors import SurrogateError
+from leapwise.run import automatic
+from leapwise.run.job import Job
+from leapwise.surrogates.fingerprint import fingerprint
 
 DRAWS, CHAINS = 60, 2
-QUICK = us.Auto(us.QuadraticNetwork())  # one candidate is trained faster than several
+QUICK = lw.Auto(lw.QuadraticNetwork())  # one candidate is trained faster than several
 WEIGHTS = np.array([[1.0, 0.5, 0.0], [0.0, 1.0, -0.5], [0.3, 0.0, 1.0], [0.2, 0.2, 0.2]])
 
 
 def short(target, **settings):
-    return us.sample(target, **({"draws": DRAWS, "chains": CHAINS, "random_seed": 1} | settings))
+    return lw.sample(target, **({"draws": DRAWS, "chains": CHAINS, "random_seed": 1} | settings))
 
 
 class Forward:
@@ -29,8 +29,8 @@ class Forward:
 
     def __init__(self):
         self.positions = []
-        self.target = us.ForwardTarget(
-            self.solve, us.GaussianLikelihood([0.6, 0.2, 0.4, 0.1], sd=0.2), us.NormalPrior(0.0, 1.0, dim=3)
+        self.target = lw.ForwardTarget(
+            self.solve, lw.GaussianLikelihood([0.6, 0.2, 0.4, 0.1], sd=0.2), lw.NormalPrior(0.0, 1.0, dim=3)
         )
 
     @property
@@ -104,7 +104,7 @@ class TestCost:
             rows.append(len(x))
             return -(x + np.exp(-x)).sum(axis=1)
 
-        run = short(us.Target(log_density, lambda x: np.exp(-x) - 1.0, dim=3, vectorized=True), method=QUICK)
+        run = short(lw.Target(log_density, lambda x: np.exp(-x) - 1.0, dim=3, vectorized=True), method=QUICK)
         assert run.cost.n_exact == sum(rows)
 
     @pytest.mark.parametrize("gradient", [True, False], ids=["gradients", "values"])
@@ -136,7 +136,7 @@ class TestRun:
     def test_log_densities_are_exact(self, kind, made):
         target, run = MODELS[kind]().target, made[1]
         position = target.transform.to_position(run.draws.reshape(-1, 3))
-        again = us.Evaluator(target).value(position).potential
+        again = lw.Evaluator(target).value(position).potential
         np.testing.assert_allclose(run.posterior.stats["lp"].ravel(), -again, rtol=1e-9, atol=1e-9)
 
     def test_draws_are_of_positions_that_were_evaluated(self, made):
@@ -198,28 +198,28 @@ class TestFrozen:
 
     def test_the_fingerprint_is_that_of_the_kernel(self, made):
         run = made[1]
-        assert isinstance(run.kernel, us.SurrogateTransition)
+        assert isinstance(run.kernel, lw.SurrogateTransition)
         assert len(run.surrogate.fingerprint) == 16
         assert run.surrogate.fingerprint == fingerprint(run.kernel.surrogate)
 
     def test_all_kept_draws_come_from_one_object(self, monkeypatch):
-        kernels, step = [], us.SurrogateTransition.step
+        kernels, step = [], lw.SurrogateTransition.step
 
         def spy(self, streams, state, evaluator):
             kernels.append(self)
             return step(self, streams, state, evaluator)
 
-        monkeypatch.setattr(us.SurrogateTransition, "step", spy)
+        monkeypatch.setattr(lw.SurrogateTransition, "step", spy)
         run = short(Skewed().target, draws=12)
-        assert len(kernels) == 12, "a rehearsal makes no such step"
+        assert len(kernels) == 12, "the adaptation makes no such step"
         assert {id(kernel) for kernel in kernels} == {id(run.kernel)}
 
     @pytest.mark.parametrize("limit", [None, 200], ids=["all draws", "budget spent"])
     @pytest.mark.parametrize(
         ("recipe", "weights"),
         [
-            (us.QuadraticNetwork(50), lambda fitted: fitted.solution),
-            (us.GaussianProcess(), lambda fitted: fitted.posterior.white_target),
+            (lw.QuadraticNetwork(50), lambda fitted: fitted.solution),
+            (lw.GaussianProcess(), lambda fitted: fitted.posterior.white_target),
         ],
         ids=["network", "process"],
     )
@@ -227,7 +227,7 @@ class TestFrozen:
         tamper(monkeypatch, weights)
         draws = 20 if limit is None else 400
         with pytest.raises(SurrogateError, match="frozen surrogate changed") as caught:
-            short(Skewed().target, method=us.Auto(recipe), draws=draws, max_evaluations=limit)
+            short(Skewed().target, method=lw.Auto(recipe), draws=draws, max_evaluations=limit)
         assert caught.value.run.draws.shape[1] >= 20
 
     def test_a_mixtures_surrogate_is_watched_too(self, monkeypatch):
@@ -239,7 +239,7 @@ class TestFrozen:
 
 def tamper(monkeypatch, weights):
     """Change one weight of the surrogate, by very little, at the fifth step that it makes."""
-    step, steps = us.SurrogateTransition.step, []
+    step, steps = lw.SurrogateTransition.step, []
 
     def tampering(self, streams, state, evaluator):
         steps.append(self)
@@ -249,7 +249,7 @@ def tamper(monkeypatch, weights):
             found[0] += 1e-9
         return step(self, streams, state, evaluator)
 
-    monkeypatch.setattr(us.SurrogateTransition, "step", tampering)
+    monkeypatch.setattr(lw.SurrogateTransition, "step", tampering)
 
 
 @cache
@@ -282,7 +282,7 @@ class TestDistrust:
         assert run.exact and run.complete
         assert run.surrogate.exact_share == share
         assert run.surrogate.reason == "told so"
-        assert isinstance(run.kernel, us.Mixture if share < 1.0 else us.HMC)
+        assert isinstance(run.kernel, lw.Mixture if share < 1.0 else lw.HMC)
         if share < 1.0:
             assert 0 < run.posterior.stats["part"].mean() < 1
             assert run.surrogate.fingerprint == fingerprint(run.kernel.kernels[0].surrogate)
@@ -318,9 +318,9 @@ def test_many_chains_have_time_to_find_the_posterior(seed):
     """Each has its own way to it, and the slowest decides."""
     t = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0])
     y = np.array([2.07, 1.62, 1.16, 0.87, 0.68, 0.44, 0.20, 0.10])
-    target = us.ForwardTarget(
+    target = lw.ForwardTarget(
         lambda x: x[0] * np.exp(-x[1] * t),
-        us.GaussianLikelihood(y, sd=0.05),
-        us.UniformPrior([0.1, 0.01], [10.0, 5.0]),
+        lw.GaussianLikelihood(y, sd=0.05),
+        lw.UniformPrior([0.1, 0.01], [10.0, 5.0]),
     )
-    assert us.sample(target, draws=5, chains=32, random_seed=seed).draws.shape == (32, 5, 2)
+    assert lw.sample(target, draws=5, chains=32, random_seed=seed).draws.shape == (32, 5, 2)

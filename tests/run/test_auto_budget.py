@@ -8,17 +8,17 @@ import numpy as np
 import pytest
 from counting import Skewed
 
-import understudy as us
-from understudy.errors import BudgetError, InputError, SurrogateError
-from understudy.run import automatic
-from understudy.warmup.rehearsal import Trust
+import leapwise as lw
+from leapwise.adaptation import Trust
+from leapwise.errors import BudgetError, InputError, SurrogateError
+from leapwise.run import automatic
 
 BUDGETS = (40, 80, 150, 300)
 
 
 def allow(model, budget=None, **settings):
     shape = {"draws": 60, "chains": 2, "random_seed": 1} | settings
-    return us.sample(model.target, max_evaluations=budget, **shape)
+    return lw.sample(model.target, max_evaluations=budget, **shape)
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
@@ -112,13 +112,13 @@ class TestTooLittle:
         """With HMC a budget may end the warm-up; it is told, and never exceeded."""
         model = Skewed(2)
         with pytest.raises(BudgetError, match="110 exact evaluations are allowed") as caught:
-            allow(model, 110, method=us.HMC(), tune=25)
+            allow(model, 110, method=lw.HMC(), tune=25)
         assert model.calls == caught.value.run.cost.n_exact <= 110
 
     def test_other_methods_know_what_their_warmup_takes_at_least(self):
         model = Skewed(2)
         with pytest.raises(BudgetError, match=r"500 steps of warm-up of 4 chains take 2004 .*tune="):
-            allow(model, 2003, method=us.HMC(), chains=4)
+            allow(model, 2003, method=lw.HMC(), chains=4)
         assert model.calls == 0
 
     @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a rehearsal and its draws have paid for is not lost: interrupts, failures, and failures that pass."""
+"""What the adaptation and its draws have paid for is not lost: interrupts, failures, and failures that pass."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from counting import Skewed
 
-import understudy as us
-from understudy.errors import EvaluationError, SurrogateError
-from understudy.run import automatic
-from understudy.warmup.rehearsal import rehearsal
+import leapwise as lw
+from leapwise.adaptation import adapt
+from leapwise.errors import EvaluationError, SurrogateError
+from leapwise.run import automatic
 
 CHAINS, DRAWS = 2, 60
 SHAPE = {"draws": DRAWS, "chains": CHAINS, "random_seed": 1}
@@ -30,7 +30,7 @@ def crash():
 def whole():
     """The run as it is when nothing happens, and the number of a call at each moment of it."""
     model, seen = Skewed(), {}
-    find, round_ = rehearsal.find, rehearsal.Explorer.round
+    find, round_ = adapt.find, adapt.Explorer.round
 
     def found(*given):
         first = model.calls
@@ -44,9 +44,9 @@ def whole():
         seen["exploration"] = (first + 1 + model.calls) // 2
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rehearsal, "find", found)
-        patch.setattr(rehearsal.Explorer, "round", explored)
-        run = us.sample(model.target, **SHAPE)
+        patch.setattr(adapt, "find", found)
+        patch.setattr(adapt.Explorer, "round", explored)
+        run = lw.sample(model.target, **SHAPE)
     learning = run.warmup.cost.n_exact
     seen |= {"start": 2, "the last of warm-up": learning, "the first draw": learning + 1}
     seen |= {"draws": learning + run.posterior.cost.n_exact // 2, "the last draw": run.cost.n_exact}
@@ -71,7 +71,7 @@ def check(run, whole, moment, model):
         assert run.surrogate.fingerprint == complete.surrogate.fingerprint
         np.testing.assert_array_equal(run.training.position, complete.training.position)
     else:
-        assert run.posterior.cost == us.results.Cost()
+        assert run.posterior.cost == lw.results.Cost()
         assert run.kernel is None and run.surrogate is None
     assert str(run.summary())
     run.to_datatree()
@@ -81,7 +81,7 @@ def check(run, whole, moment, model):
 class TestAtAnyTime:
     def test_an_interrupt_returns_what_there_is(self, moment, whole):
         model = Skewed(at={whole[1][moment]: interrupt})
-        run = us.sample(model.target, **SHAPE)
+        run = lw.sample(model.target, **SHAPE)
         check(run, whole, moment, model)
         assert model.calls == whole[1][moment], "and at once"
         assert any("interrupted" in warning for warning in run.summary().warnings)
@@ -90,7 +90,7 @@ class TestAtAnyTime:
         number = whole[1][moment]
         model = Skewed(at={number + i: crash for i in range(40)})
         with pytest.raises(EvaluationError, match="ZeroDivisionError: the pump has stopped") as caught:
-            us.sample(model.target, **SHAPE)
+            lw.sample(model.target, **SHAPE)
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
         assert caught.value.parameters.shape == (3,)
         check(caught.value.run, whole, moment, model)
@@ -100,7 +100,7 @@ class TestAtAnyTime:
         complete, calls = whole
         fault = crash if MOMENTS.index(moment) % 2 else lambda: np.nan
         model = Skewed(at={calls[moment]: fault})
-        run = us.sample(model.target, **SHAPE)
+        run = lw.sample(model.target, **SHAPE)
         assert run.complete
         np.testing.assert_array_equal(run.draws, complete.draws)
         assert run.surrogate.fingerprint == complete.surrogate.fingerprint
@@ -110,19 +110,21 @@ class TestAtAnyTime:
 
 @pytest.mark.parametrize("moment", ["find", "exploration", "the last of warm-up"])
 def test_what_was_paid_for_can_be_learnt_from(moment, whole):
-    """An interrupted rehearsal leaves the evaluations that it has heard of, but for the batch that was under way."""
+    """An interrupted adaptation leaves the evaluations that it has heard of, but for the batch that was under way."""
     complete, calls = whole
-    run = us.sample(Skewed(at={calls[moment]: interrupt}).target, **SHAPE)
+    run = lw.sample(Skewed(at={calls[moment]: interrupt}).target, **SHAPE)
     assert 0 < len(run.training) < calls[moment]
     known = complete.training.position[: len(run.training)]
     np.testing.assert_array_equal(run.training.position, known)
 
 
 def test_a_surrogate_of_no_use_leaves_what_it_was_trained_on(monkeypatch):
-    monkeypatch.setattr(automatic, "rehearse", lambda *given: replace(rehearsal.rehearse(*given), sd=5.0))
+    monkeypatch.setattr(
+        automatic, "run_adaptation", lambda *given: replace(adapt.run_adaptation(*given), sd=5.0)
+    )
     model = Skewed(gradient=False)
     with pytest.raises(SurrogateError, match=r"its sd\(D\) is 5.*tune=") as caught:
-        us.sample(model.target, **SHAPE)
+        lw.sample(model.target, **SHAPE)
     run = caught.value.run
     assert run.cost.n_exact == model.calls
     assert run.draws.shape[1] == 0 and not run.complete
@@ -143,12 +145,12 @@ class TestReject:
                 value = model.value(x)
                 return beyond() if x[0] > edge else value
 
-            return us.Target(log_density, model.score if gradient else None, dim=3), model
+            return lw.Target(log_density, model.score if gradient else None, dim=3), model
 
         bounded, _ = cut(lambda: -np.inf)
         failing, model = cut(crash)
-        expected = us.sample(bounded, **SHAPE)
-        run = us.sample(failing, on_failure="reject", retries=0, **SHAPE)
+        expected = lw.sample(bounded, **SHAPE)
+        run = lw.sample(failing, on_failure="reject", retries=0, **SHAPE)
         np.testing.assert_array_equal(run.draws, expected.draws)
         assert (run.draws[:, :, 0] <= edge).all()
         assert run.cost.n_exact == expected.cost.n_exact == model.calls

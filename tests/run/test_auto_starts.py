@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import understudy as us
-from understudy.errors import BudgetError, SurrogateError
-from understudy.results.statistics import statistics
-from understudy.run import automatic
+import leapwise as lw
+from leapwise.errors import BudgetError, SurrogateError
+from leapwise.results.statistics import statistics
+from leapwise.run import automatic
 
 
 def two_modes(dim, weights, apart=8.0):
@@ -24,19 +24,19 @@ def two_modes(dim, weights, apart=8.0):
         total = share.sum(axis=1, keepdims=True)
         return (top + np.log(total))[:, 0], -np.einsum("ij,ijk->ik", share / total, away)
 
-    target = us.Target(lambda x: both(x)[0], value_and_gradient=both, dim=dim, vectorized=True)
+    target = lw.Target(lambda x: both(x)[0], value_and_gradient=both, dim=dim, vectorized=True)
     return target, centres, direction
 
 
 def fail(error):
-    def rehearse(diary, streams, init, plan, *_):
-        diary.evaluate(np.random.default_rng(0).normal(size=(8, diary.evaluator.target.dim)))
+    def run_adaptation(record, streams, init, plan, *_):
+        record.evaluate(np.random.default_rng(0).normal(size=(8, record.evaluator.target.dim)))
         raise error
 
-    return rehearse
+    return run_adaptation
 
 
-NORMAL = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=3)
+NORMAL = lw.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=3)
 
 
 class TestModes:
@@ -44,7 +44,7 @@ class TestModes:
     def test_one_that_no_chain_starts_near_is_found_and_weighed(self, dim):
         target, centres, direction = two_modes(dim, [0.8, 0.2])
         init = centres[0] + np.random.default_rng(0).normal(size=(4, dim))
-        run = us.sample(target, draws=500, init=init, random_seed=1)
+        run = lw.sample(target, draws=500, init=init, random_seed=1)
         inside = (run.draws @ direction > 0.0)[..., None].astype(float)
         found = statistics(inside)
         assert abs(found.mean[0] - 0.2) < 4.0 * found.sd[0] / np.sqrt(found.ess[0])
@@ -52,7 +52,7 @@ class TestModes:
     def test_one_that_holds_all_the_mass_is_moved_to(self):
         """The other has a share of e^-40, and all chains start there."""
         target, centres, direction = two_modes(3, [1.0, np.exp(40.0)], apart=12.0)
-        run = us.sample(target, draws=200, init=centres[0], random_seed=1)
+        run = lw.sample(target, draws=200, init=centres[0], random_seed=1)
         assert (run.draws @ direction > 0.0).all() and run.surrogate.exact_share == 0.0
 
     def test_to_look_for_others_costs_little_where_there_are_none(self):
@@ -63,7 +63,7 @@ class TestModes:
             asked.append(np.array(x))
             return -x
 
-        us.sample(us.Target(lambda x: -0.5 * x @ x, gradient, dim=4), draws=1000, random_seed=1)
+        lw.sample(lw.Target(lambda x: -0.5 * x @ x, gradient, dim=4), draws=1000, random_seed=1)
         far = np.linalg.norm(asked, axis=1) > 11.0  # six widths, sqrt(dim) each
         assert 8 <= far.sum() <= 12
 
@@ -75,8 +75,8 @@ class TestModes:
 )
 class TestFallBack:
     def test_exact_hmc_takes_over_and_what_it_sees_is_learnt_from(self, error, monkeypatch):
-        monkeypatch.setattr(automatic, "rehearse", fail(error))
-        run = us.sample(NORMAL, draws=100, random_seed=1)
+        monkeypatch.setattr(automatic, "run_adaptation", fail(error))
+        run = lw.sample(NORMAL, draws=100, random_seed=1)
         assert run.complete and run.surrogate.exact_share == 0.0, (
             "a normal posterior is learnt from a few steps"
         )
@@ -84,18 +84,18 @@ class TestFallBack:
         assert run.warmup.draws.shape[1] < 500, "HMC did not go on to the end of its warm-up"
 
     def test_where_nothing_can_be_learnt_it_draws(self, error, monkeypatch):
-        monkeypatch.setattr(automatic, "rehearse", fail(error))
+        monkeypatch.setattr(automatic, "run_adaptation", fail(error))
         monkeypatch.setattr(automatic, "learn_from", lambda *_: (_ for _ in ()).throw(error))
-        run = us.sample(NORMAL, draws=100, random_seed=1)
-        assert run.complete and run.surrogate.exact_share == 1.0 and isinstance(run.kernel, us.HMC | us.NUTS)
+        run = lw.sample(NORMAL, draws=100, random_seed=1)
+        assert run.complete and run.surrogate.exact_share == 1.0 and isinstance(run.kernel, lw.HMC | lw.NUTS)
         assert any("fell back on HMC" in warning for warning in run.summary().warnings)
 
     def test_without_a_gradient_it_is_an_error_that_says_what_to_do(self, error, monkeypatch):
-        monkeypatch.setattr(automatic, "rehearse", fail(error))
+        monkeypatch.setattr(automatic, "run_adaptation", fail(error))
         with pytest.raises((BudgetError, SurrogateError), match=r"give a gradient"):
-            us.sample(us.Target(lambda x: -0.5 * x @ x, dim=3), draws=100, random_seed=1)
+            lw.sample(lw.Target(lambda x: -0.5 * x @ x, dim=3), draws=100, random_seed=1)
 
     def test_a_limit_is_not_spent_on_it(self, error, monkeypatch):
-        monkeypatch.setattr(automatic, "rehearse", fail(error))
+        monkeypatch.setattr(automatic, "run_adaptation", fail(error))
         with pytest.raises((BudgetError, SurrogateError)):
-            us.sample(NORMAL, draws=100, max_evaluations=300, random_seed=1)
+            lw.sample(NORMAL, draws=100, max_evaluations=300, random_seed=1)

@@ -1,6 +1,6 @@
 """What is drawn is not lost: interrupts, failures of the target, and failures that pass.
 
-Here warm-up is made of steps; of a rehearsal see `test_auto_interruptions`.
+Here warm-up is made of steps; of the adaptation see `test_auto_interruptions`.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from counting import Counted
 
-import understudy as us
-from understudy.errors import EvaluationError, StartError
+import leapwise as lw
+from leapwise.errors import EvaluationError, StartError
 
 CHAINS, TUNE, DRAWS = 2, 24, 20
-SHAPE = {"draws": DRAWS, "tune": TUNE, "chains": CHAINS, "random_seed": 1, "method": us.HMC()}
+SHAPE = {"draws": DRAWS, "tune": TUNE, "chains": CHAINS, "random_seed": 1, "method": lw.HMC()}
 
 
 def interrupt():
@@ -27,7 +27,7 @@ def crash():
 @pytest.fixture(scope="module")
 def whole():
     """The run as it is when nothing happens."""
-    return us.sample(us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2), **SHAPE)
+    return lw.sample(lw.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2), **SHAPE)
 
 
 def call_number(whole, phase):
@@ -60,7 +60,7 @@ PHASES = ("start", "first step size", "warm-up", "draws", "the last draw")
 class TestAtAnyTime:
     def test_an_interrupt_returns_what_was_drawn(self, phase, whole):
         counted = Counted(at={call_number(whole, phase): interrupt})
-        run = us.sample(counted.target, **SHAPE)
+        run = lw.sample(counted.target, **SHAPE)
         assert not run.complete
         self.check(run, whole, phase, counted.calls)
         assert any("interrupted" in warning for warning in run.summary().warnings)
@@ -70,7 +70,7 @@ class TestAtAnyTime:
         number = call_number(whole, phase)
         counted = Counted(at={number + i: crash for i in range(4)})
         with pytest.raises(EvaluationError, match="ZeroDivisionError: the pump has stopped") as caught:
-            us.sample(counted.target, **SHAPE)
+            lw.sample(counted.target, **SHAPE)
         assert isinstance(caught.value.__cause__, ZeroDivisionError)
         assert caught.value.parameters.shape == (2,)
         run = caught.value.run
@@ -89,7 +89,7 @@ class TestAtAnyTime:
             assert made == DRAWS - 1
         else:
             assert made == 0
-            assert run.posterior.cost == us.results.Cost()
+            assert run.posterior.cost == lw.results.Cost()
         tuned = run.warmup.draws.shape[1]
         expected = {"start": tuned == 0, "first step size": tuned == 0, "warm-up": 0 < tuned < TUNE}
         assert expected.get(phase, tuned == TUNE)
@@ -102,7 +102,7 @@ class TestAtAnyTime:
     @pytest.mark.parametrize("fault", [crash, lambda: np.nan, lambda: np.inf], ids=["crash", "nan", "inf"])
     def test_a_failure_that_passes_changes_nothing(self, phase, fault, whole):
         counted = Counted(at={call_number(whole, phase): fault})
-        run = us.sample(counted.target, **SHAPE)
+        run = lw.sample(counted.target, **SHAPE)
         assert run.complete
         assert_beginning_of(run, whole)
         assert run.cost.n_gradients == whole.cost.n_gradients + 1 == counted.calls
@@ -113,13 +113,13 @@ def test_without_retries_a_failure_stops_at_once(whole):
     number = call_number(whole, "draws")
     counted = Counted(at={number: crash})
     with pytest.raises(EvaluationError):
-        us.sample(counted.target, retries=0, **SHAPE)
+        lw.sample(counted.target, retries=0, **SHAPE)
     assert counted.calls < number + CHAINS, "others of the same batch may have been under way"
 
 
 def test_an_interrupt_at_the_very_end_is_too_late(whole, monkeypatch):
-    monkeypatch.setattr(us.run.sample.__globals__["Progress"], "__exit__", lambda *_: interrupt())
-    run = us.sample(Counted().target, **SHAPE)
+    monkeypatch.setattr(lw.run.sample.__globals__["Progress"], "__exit__", lambda *_: interrupt())
+    run = lw.sample(Counted().target, **SHAPE)
     assert run.complete
     assert_beginning_of(run, whole)
 
@@ -132,12 +132,12 @@ class TestReject:
         def log_density(x):
             return beyond() if x[0] > 1.0 else -0.5 * x @ x
 
-        return us.Target(log_density, lambda x: -x, dim=2)
+        return lw.Target(log_density, lambda x: -x, dim=2)
 
     @pytest.mark.parametrize("fault", [crash, lambda: np.nan, lambda: np.inf], ids=["crash", "nan", "inf"])
     def test_failures_are_rejected_counted_and_told(self, fault):
-        bounded = us.sample(self.target(lambda: -np.inf), **SHAPE)
-        run = us.sample(self.target(fault), on_failure="reject", **SHAPE)
+        bounded = lw.sample(self.target(lambda: -np.inf), **SHAPE)
+        run = lw.sample(self.target(fault), on_failure="reject", **SHAPE)
         assert_beginning_of(run, bounded)
         assert run.complete
         assert (run.draws[:, :, 0] <= 1.0).all()
@@ -148,7 +148,7 @@ class TestReject:
 
     def test_otherwise_they_stop_the_run(self):
         with pytest.raises(EvaluationError, match="on_failure='reject'"):
-            us.sample(self.target(crash), **SHAPE)
+            lw.sample(self.target(crash), **SHAPE)
 
     def test_a_model_that_always_fails_has_no_start(self):
         calls = []
@@ -158,7 +158,7 @@ class TestReject:
             crash()
 
         with pytest.raises(StartError, match=r"chain 0 is -inf.*random starts.*pump has stopped"):
-            us.sample(us.Target(failing, lambda x: x, dim=2), on_failure="reject", retries=0, **SHAPE)
+            lw.sample(lw.Target(failing, lambda x: x, dim=2), on_failure="reject", retries=0, **SHAPE)
         assert len(calls) == 100 * CHAINS
 
 
@@ -168,7 +168,7 @@ def test_a_wrong_shape_in_the_middle_is_told_as_such(whole):
     # The position and its retry, whatever else is in the batch.
     wrong = Counted(at={number + i: lambda: np.zeros(3) for i in range(2 * CHAINS)})
     with pytest.raises(EvaluationError, match=r"single number, got shape \(3,\)") as caught:
-        us.sample(wrong.target, **SHAPE)
+        lw.sample(wrong.target, **SHAPE)
     assert caught.value.run.draws.shape[1] > 0
 
 
@@ -194,9 +194,9 @@ def test_an_error_of_the_users_metric_keeps_what_was_drawn():
         def trace_contraction(self):
             return np.zeros(self.matrix.shape[:2])
 
-    target = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
-    method = us.RMHMC(0.5, 2, metric=Breaks())
+    target = lw.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
+    method = lw.RMHMC(0.5, 2, metric=Breaks())
     with pytest.raises(ZeroDivisionError) as caught:
-        us.sample(target, draws=100, tune=0, chains=2, method=method, random_seed=1)
+        lw.sample(target, draws=100, tune=0, chains=2, method=method, random_seed=1)
     assert 0 < caught.value.run.draws.shape[1] < 100
     assert not caught.value.run.complete

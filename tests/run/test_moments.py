@@ -12,10 +12,10 @@ import pytest
 from arviz_stats.base import array_stats
 from scipy.special import zeta
 
-import understudy as us
-from understudy.problems.banana import banana
-from understudy.problems.gaussian import gaussian
-from understudy.problems.gumbel import gumbel
+import leapwise as lw
+from leapwise.problems.banana import banana
+from leapwise.problems.gaussian import gaussian
+from leapwise.problems.gumbel import gumbel
 
 LIMIT = 4.0
 
@@ -45,19 +45,19 @@ def test_a_wrong_mean_or_variance_would_be_found():
         assert_moments(draws * 1.1, np.zeros(1), np.ones(1))
 
 
-@pytest.fixture(scope="module", params=[None, us.HMC()], ids=["default", "hmc"])
+@pytest.fixture(scope="module", params=[None, lw.HMC()], ids=["default", "hmc"])
 def method(request):
     return request.param
 
 
 @pytest.fixture(scope="module")
 def gaussian_draws(method):
-    return us.sample(gaussian().target, method=method, random_seed=3).draws
+    return lw.sample(gaussian().target, method=method, random_seed=3).draws
 
 
 @pytest.fixture(scope="module")
 def gumbel_draws(method):
-    return us.sample(gumbel().target, method=method, random_seed=1).draws
+    return lw.sample(gumbel().target, method=method, random_seed=1).draws
 
 
 def test_without_settings_the_chains_agree(gaussian_draws, gumbel_draws):
@@ -92,8 +92,8 @@ def test_gumbel_is_as_skewed_as_it_should_be(gumbel_draws):
 
 def test_banana():
     """Its tails are stiff, and ask for smaller steps than the default; many chains cost little in one batch."""
-    problem, method = banana(), us.HMC(target_acceptance=0.95)
-    draws = us.sample(problem.target, 400, tune=300, chains=16, method=method, random_seed=1).draws
+    problem, method = banana(), lw.HMC(target_acceptance=0.95)
+    draws = lw.sample(problem.target, 400, tune=300, chains=16, method=method, random_seed=1).draws
     assert_moments(draws, problem.mean, np.diag(problem.covariance))
 
 
@@ -121,7 +121,7 @@ def test_riemannian_hmc_on_the_skewed_target():
         def at(self, position):
             return Local(position)
 
-    run = us.sample(problem.target, 150, tune=40, chains=16, method=us.RMHMC(metric=Metric()), random_seed=2)
+    run = lw.sample(problem.target, 150, tune=40, chains=16, method=lw.RMHMC(metric=Metric()), random_seed=2)
     assert_moments(run.draws, problem.mean, np.diag(problem.covariance))
 
 
@@ -130,33 +130,33 @@ class TestBounds:
 
     def test_exponential(self, method):
         rate = np.array([0.1, 1.0, 10.0])
-        target = us.Target(
+        target = lw.Target(
             lambda x: -(x @ rate),
             lambda x: np.broadcast_to(-rate, x.shape),
             dim=3,
             bounds=(0, None),
             vectorized=True,
         )
-        draws = us.sample(target, 250, tune=150, chains=16, method=method, random_seed=1).draws
+        draws = lw.sample(target, 250, tune=150, chains=16, method=method, random_seed=1).draws
         assert (draws > 0).all()
         assert_moments(draws, 1 / rate, 1 / rate**2)
 
     def test_beta(self, method):
         a, b = np.array([2.0, 0.7]), np.array([5.0, 0.7])
-        target = us.Target(
+        target = lw.Target(
             lambda x: ((a - 1) * np.log(x) + (b - 1) * np.log1p(-x)).sum(axis=1),
             lambda x: (a - 1) / x - (b - 1) / (1 - x),
             dim=2,
             bounds=(0, 1),
             vectorized=True,
         )
-        draws = us.sample(target, 250, tune=150, chains=16, method=method, random_seed=1).draws
+        draws = lw.sample(target, 250, tune=150, chains=16, method=method, random_seed=1).draws
         assert ((draws > 0) & (draws < 1)).all()
         assert_moments(draws, a / (a + b), a * b / ((a + b) ** 2 * (a + b + 1)))
 
     def test_each_parameter_with_bounds_of_its_own(self, method):
         """With x below 3 and 3 - x exponential, y normal, z uniform between 10 and 14."""
-        target = us.Target(
+        target = lw.Target(
             lambda x: x[:, 0] - 0.5 * x[:, 1] ** 2,
             lambda x: np.stack([np.ones(len(x)), -x[:, 1], np.zeros(len(x))], axis=1),
             dim=3,
@@ -164,7 +164,7 @@ class TestBounds:
             names=["x", "y", "z"],
             vectorized=True,
         )
-        run = us.sample(target, 250, tune=150, chains=16, method=method, random_seed=1)
+        run = lw.sample(target, 250, tune=150, chains=16, method=method, random_seed=1)
         assert run.parameter_names == ("x", "y", "z")
         assert (run.draws[:, :, 0] < 3).all()
         assert ((run.draws[:, :, 2] > 10) & (run.draws[:, :, 2] < 14)).all()

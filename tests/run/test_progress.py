@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from understudy.results.discrepancy import spread
-from understudy.run.progress import Progress
+from leapwise.results.discrepancy import spread
+from leapwise.run.progress import Progress
 
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from understudy import State
-from understudy.kernels import Info
-from understudy.run.recorder import Recorder, beside, joined
+from leapwise import State
+from leapwise.kernels import Info
+from leapwise.run.recorder import Recorder, beside, joined
 
 CHAINS, DIM = 3, 2
 

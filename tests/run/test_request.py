@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy import HMC, RMHMC, DenseMetric, DiagonalMetric, Target, UnitMetric
-from understudy.errors import InputError
-from understudy.problems.gumbel import gumbel
-from understudy.run.request import check_request
+from leapwise import HMC, RMHMC, DenseMetric, DiagonalMetric, Target, UnitMetric
+from leapwise.errors import InputError
+from leapwise.problems.gumbel import gumbel
+from leapwise.run.request import check_request
 
 
 class Probe:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from counting import Counted
 
-import understudy as us
-from understudy.problems.gumbel import gumbel
+import leapwise as lw
+from leapwise.problems.gumbel import gumbel
 
-FIXED, TUNED = us.HMC(0.7, 3), us.HMC()
+FIXED, TUNED = lw.HMC(0.7, 3), lw.HMC()
 TUNE = 22
 
 
@@ -39,10 +39,10 @@ class Local:
 
 
 METHODS = {
-    "tuned": lambda: us.HMC(),
+    "tuned": lambda: lw.HMC(),
     "set": lambda: FIXED,
-    "diagonal": lambda: us.HMC(metric="diagonal"),
-    "riemannian": lambda: us.RMHMC(0.3, 2, metric=Riemannian()),
+    "diagonal": lambda: lw.HMC(metric="diagonal"),
+    "riemannian": lambda: lw.RMHMC(0.3, 2, metric=Riemannian()),
 }
 
 
@@ -53,7 +53,7 @@ def method(request):
 
 def short(target, method=TUNED, **settings):
     defaults = {"draws": 12, "tune": TUNE, "chains": 3, "random_seed": 1}
-    return us.sample(target, method=method, **(defaults | settings))
+    return lw.sample(target, method=method, **(defaults | settings))
 
 
 def assert_same(run, other):
@@ -119,7 +119,7 @@ class TestCost:
             rows.append(len(x))
             return -0.5 * (x**2).sum(axis=1)
 
-        run = short(us.Target(log_density, lambda x: -x, dim=2, vectorized=True), method)
+        run = short(lw.Target(log_density, lambda x: -x, dim=2, vectorized=True), method)
         assert run.cost.n_gradients == sum(rows)
 
     def test_times_are_of_their_phase(self):
@@ -142,8 +142,8 @@ class TestCost:
                 calls.append(len(position))
                 return super().at(position)
 
-        target = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
-        run = short(target, us.RMHMC(0.3, 2, metric=Counting()), tune=0)
+        target = lw.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
+        run = short(target, lw.RMHMC(0.3, 2, metric=Counting()), tune=0)
         assert run.cost.n_metrics == sum(calls)
         assert run.posterior.cost.n_metrics == run.posterior.stats["n_metrics"].sum() == sum(calls) - 3
 
@@ -151,7 +151,7 @@ class TestCost:
 class TestFrozen:
     """Nothing adapts while draws are kept."""
 
-    @pytest.mark.parametrize("kind", [us.HMC, us.NUTS, us.RMHMC])
+    @pytest.mark.parametrize("kind", [lw.HMC, lw.NUTS, lw.RMHMC])
     def test_all_kept_draws_come_from_one_object(self, kind, monkeypatch):
         kernels = []
 
@@ -162,10 +162,10 @@ class TestFrozen:
 
             return spy
 
-        for each in (us.HMC, us.NUTS, us.RMHMC):
+        for each in (lw.HMC, lw.NUTS, lw.RMHMC):
             monkeypatch.setattr(each, "step", spied(each.step))
         run = short(
-            Counted().target, us.RMHMC(n_steps=1, metric=Riemannian()) if kind is us.RMHMC else kind()
+            Counted().target, lw.RMHMC(n_steps=1, metric=Riemannian()) if kind is lw.RMHMC else kind()
         )
         assert len(kernels) == TUNE + 12
         assert len({id(kernel) for kernel in kernels[TUNE:]}) == 1
@@ -173,12 +173,12 @@ class TestFrozen:
         frozen = kernels[-1]
         assert run.settings["step_size"] == frozen.step_size
         assert run.settings["kernel"] == type(frozen).__name__
-        if not isinstance(frozen, us.NUTS):
+        if not isinstance(frozen, lw.NUTS):
             assert run.settings["trajectory_length"] == frozen.trajectory_length
 
     def test_the_statistics_say_so_too(self):
-        run = us.sample(gumbel().target, draws=200, tune=60, method=us.HMC(), random_seed=1)
-        length, jitter = run.settings["trajectory_length"], us.HMC().jitter
+        run = lw.sample(gumbel().target, draws=200, tune=60, method=lw.HMC(), random_seed=1)
+        length, jitter = run.settings["trajectory_length"], lw.HMC().jitter
         assert run.settings["jitter"] == jitter
         stats = run.posterior.stats
         time = stats["step_size"] * stats["n_steps"]
@@ -189,7 +189,7 @@ class TestFrozen:
 
     def test_a_kernel_is_frozen(self):
         with pytest.raises(AttributeError):
-            us.HMC(0.1, 5).step_size = 0.2
+            lw.HMC(0.1, 5).step_size = 0.2
 
 
 class TestShapes:
@@ -227,7 +227,7 @@ class TestShapes:
         np.testing.assert_array_equal(moved, stats["accepted"][:, 1:])
 
     def test_init_is_where_chains_begin(self):
-        run = short(Counted().target, us.HMC(1e-9, 1), tune=0, draws=1, init=[3.0, -4.0])
+        run = short(Counted().target, lw.HMC(1e-9, 1), tune=0, draws=1, init=[3.0, -4.0])
         np.testing.assert_allclose(run.draws[:, 0], np.tile([3.0, -4.0], (3, 1)), atol=1e-6)
 
 

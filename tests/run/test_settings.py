@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-import understudy as us
-from understudy.run import describe as module
-from understudy.run.describe import describe, versions
+import leapwise as lw
+from leapwise.run import describe as module
+from leapwise.run.describe import describe, versions
 
 
 class Flat:
@@ -42,28 +42,28 @@ class WithData(Flat):
     function: object = len
 
 
-FIXED = us.HMC(0.5, 3)
+FIXED = lw.HMC(0.5, 3)
 METHODS = {
-    "tuned": us.HMC(),
-    "unit": us.HMC(0.5, 3, metric="unit"),
-    "range": us.HMC(0.5, (1, 3)),
-    "NumPy numbers": us.HMC(np.float32(0.5), np.int64(3)),
-    "a step size for each chain": us.HMC([0.4, 0.5], 3),
-    "time": us.HMC(0.5, trajectory_length=np.float64(1.5)),
-    "diagonal": us.HMC(metric="diagonal"),
-    "dense": us.HMC(metric="dense"),
-    "unit object": us.HMC(metric=us.UnitMetric()),
-    "diagonal object": us.HMC(metric=us.DiagonalMetric([1.0, 2.0])),
-    "dense object": us.HMC(metric=us.DenseMetric(np.eye(2))),
-    "riemannian": us.RMHMC(0.5, 2, metric=Flat()),
-    "riemannian tuned": us.RMHMC(n_steps=2, metric=Flat()),
-    "riemannian with data": us.RMHMC(0.5, 2, metric=WithData()),
+    "tuned": lw.HMC(),
+    "unit": lw.HMC(0.5, 3, metric="unit"),
+    "range": lw.HMC(0.5, (1, 3)),
+    "NumPy numbers": lw.HMC(np.float32(0.5), np.int64(3)),
+    "a step size for each chain": lw.HMC([0.4, 0.5], 3),
+    "time": lw.HMC(0.5, trajectory_length=np.float64(1.5)),
+    "diagonal": lw.HMC(metric="diagonal"),
+    "dense": lw.HMC(metric="dense"),
+    "unit object": lw.HMC(metric=lw.UnitMetric()),
+    "diagonal object": lw.HMC(metric=lw.DiagonalMetric([1.0, 2.0])),
+    "dense object": lw.HMC(metric=lw.DenseMetric(np.eye(2))),
+    "riemannian": lw.RMHMC(0.5, 2, metric=Flat()),
+    "riemannian tuned": lw.RMHMC(n_steps=2, metric=Flat()),
+    "riemannian with data": lw.RMHMC(0.5, 2, metric=WithData()),
 }
 
 
 def short(method=FIXED, **settings):
-    target = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2, **settings)
-    return us.sample(target, draws=8, tune=20, chains=2, method=method, random_seed=1)
+    target = lw.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2, **settings)
+    return lw.sample(target, draws=8, tune=20, chains=2, method=method, random_seed=1)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -76,10 +76,10 @@ def test_settings_survive_json(name):
     assert len(json.dumps(run.settings)) < 2000, "settings, not data"
 
 
-@pytest.mark.parametrize("method", [us.Auto(), us.Auto(us.QuadraticNetwork(50))], ids=["chosen", "given"])
+@pytest.mark.parametrize("method", [lw.Auto(), lw.Auto(lw.QuadraticNetwork(50))], ids=["chosen", "given"])
 def test_a_self_tuned_run_tells_what_it_chose(method):
-    target = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
-    run = us.sample(target, draws=8, chains=2, method=method, max_evaluations=300, random_seed=1)
+    target = lw.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
+    run = lw.sample(target, draws=8, chains=2, method=method, max_evaluations=300, random_seed=1)
     assert json.loads(json.dumps(run.settings, allow_nan=False)) == run.settings
     assert (run.settings["method"], run.settings["max_evaluations"]) == ("Auto", 300)
     for name in ("step_size", "trajectory_length", "inner_steps"):
@@ -93,8 +93,8 @@ def test_a_self_tuned_run_tells_what_it_chose(method):
 
 
 def test_settings_given_as_numpy_numbers_survive_json():
-    target = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
-    run = us.sample(
+    target = lw.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
+    run = lw.sample(
         target,
         draws=2,
         tune=np.int64(60),
@@ -108,12 +108,12 @@ def test_settings_given_as_numpy_numbers_survive_json():
 
 
 def test_settings_make_the_same_kernel_again():
-    settings = short(us.HMC()).settings
-    kernel = us.HMC(
+    settings = short(lw.HMC()).settings
+    kernel = lw.HMC(
         settings["step_size"],
         trajectory_length=settings["trajectory_length"],
         jitter=settings["jitter"],
-        metric=us.DenseMetric(settings["metric"]["covariance"]),
+        metric=lw.DenseMetric(settings["metric"]["covariance"]),
     )
     assert describe(kernel) == {key: settings[key] for key in describe(kernel)}
 
@@ -121,17 +121,17 @@ def test_settings_make_the_same_kernel_again():
 @pytest.mark.parametrize(
     ("metric", "told"),
     [
-        (us.UnitMetric(), "UnitMetric"),
-        (us.DiagonalMetric([1.0, 2.0]), {"variance": [1.0, 2.0]}),
-        (us.DenseMetric([[1.0, 0.5], [0.5, 1.0]]), {"covariance": [[1.0, 0.5], [0.5, 1.0]]}),
+        (lw.UnitMetric(), "UnitMetric"),
+        (lw.DiagonalMetric([1.0, 2.0]), {"variance": [1.0, 2.0]}),
+        (lw.DenseMetric([[1.0, 0.5], [0.5, 1.0]]), {"covariance": [[1.0, 0.5], [0.5, 1.0]]}),
     ],
 )
 def test_metrics_are_told_in_full(metric, told):
-    assert describe(us.HMC(0.1, 5, metric=metric))["metric"] == told
+    assert describe(lw.HMC(0.1, 5, metric=metric))["metric"] == told
 
 
 def test_data_are_told_by_their_shape():
-    told = describe(us.RMHMC(0.1, 5, metric=WithData()))
+    told = describe(lw.RMHMC(0.1, 5, metric=WithData()))
     assert told["metric"] == {
         "data": "array of shape (1000, 50)",
         "prior_sd": 10.0,
@@ -150,9 +150,9 @@ def test_a_kernel_that_is_no_dataclass_is_told_by_its_name():
 
 def test_versions_are_those_installed():
     found = versions()
-    assert found["understudy"] == us.__version__
+    assert found["leapwise"] == lw.__version__
     assert found["numpy"] == np.__version__
-    assert set(found) == {"python", "understudy", "numpy", "scipy", "arviz-base", "arviz-stats"}
+    assert set(found) == {"python", "leapwise", "numpy", "scipy", "arviz-base", "arviz-stats"}
 
 
 def test_a_missing_version_loses_no_run(monkeypatch):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import understudy as us
-from understudy.errors import InputError, OutputError, SurrogateError
-from understudy.warmup.methods import vanishing
+import leapwise as lw
+from leapwise.errors import InputError, OutputError, SurrogateError
+from leapwise.warmup.methods import vanishing
 
 DIM = 3
 MEAN = np.array([1.0, -0.5, 0.2])
@@ -24,30 +24,30 @@ def jacobian(x):
 
 @pytest.fixture(scope="module")
 def target():
-    return us.ForwardTarget(
+    return lw.ForwardTarget(
         solve,
-        us.GaussianLikelihood(solve(MEAN), sd=0.5),
-        us.NormalPrior(0, 1.0, dim=DIM),
+        lw.GaussianLikelihood(solve(MEAN), sd=0.5),
+        lw.NormalPrior(0, 1.0, dim=DIM),
         jacobian=jacobian,
     )
 
 
 SURROGATES = {
-    "softplus": lambda target: us.SoftplusNetwork(60),
-    "RBF": lambda target: us.RBFNetwork(60),
-    "GP": lambda target: us.GaussianProcess(),
-    "GP with trend": lambda target: us.GaussianProcess("rational_quadratic", trend="quadratic"),
-    "FITC": lambda target: us.FITC(30),
-    "quadratic": lambda target: us.QuadraticNetwork(30),
-    "outputs": lambda target: us.OutputSurrogate.of(target),
+    "softplus": lambda target: lw.SoftplusNetwork(60),
+    "RBF": lambda target: lw.RBFNetwork(60),
+    "GP": lambda target: lw.GaussianProcess(),
+    "GP with trend": lambda target: lw.GaussianProcess("rational_quadratic", trend="quadratic"),
+    "FITC": lambda target: lw.FITC(30),
+    "quadratic": lambda target: lw.QuadraticNetwork(30),
+    "outputs": lambda target: lw.OutputSurrogate.of(target),
 }
 METHODS = {
-    "RNSHMC": lambda surrogate, **more: us.RNSHMC(surrogate, step_size=0.25, n_steps=5, **more),
-    "ARNSHMC": lambda surrogate, **more: us.ARNSHMC(
+    "RNSHMC": lambda surrogate, **more: lw.RNSHMC(surrogate, step_size=0.25, n_steps=5, **more),
+    "ARNSHMC": lambda surrogate, **more: lw.ARNSHMC(
         surrogate, step_size=0.25, n_steps=5, **{"freeze_after": 20, **more}
     ),
-    "RNSRMHMC": lambda surrogate, **more: us.RNSRMHMC(
-        surrogate, step_size=0.5, n_steps=3, form="softabs", explore=us.HMC(0.25, 5), **more
+    "RNSRMHMC": lambda surrogate, **more: lw.RNSRMHMC(
+        surrogate, step_size=0.5, n_steps=3, form="softabs", explore=lw.HMC(0.25, 5), **more
     ),
 }
 every_method = pytest.mark.parametrize("make", METHODS.values(), ids=list(METHODS))
@@ -55,7 +55,7 @@ every_method = pytest.mark.parametrize("make", METHODS.values(), ids=list(METHOD
 
 def run(target, method, draws=50, tune=40, **options):
     options = {"chains": 4, "random_seed": 1, "init": MEAN, **options}
-    return us.sample(target, draws, tune=tune, method=method, **options)
+    return lw.sample(target, draws, tune=tune, method=method, **options)
 
 
 @every_method
@@ -73,9 +73,9 @@ def test_any_surrogate_serves_any_method(target, make, name, collect):
 @pytest.mark.parametrize("name", ["RNSHMC", pytest.param("RNSRMHMC", marks=pytest.mark.slow), "ARNSHMC"])
 def test_moments_are_those_of_exact_hmc(target, name):
     """Means and standard deviations within 5 standard errors: false alarm below 1e-5 for all twelve."""
-    exact = us.sample(target, 1500, chains=4, random_seed=1, method=us.HMC()).draws
+    exact = lw.sample(target, 1500, chains=4, random_seed=1, method=lw.HMC()).draws
     draws = 250 if name == "RNSRMHMC" else 1500
-    found = run(target, METHODS[name](us.QuadraticNetwork(30)), draws=draws).exact_draws
+    found = run(target, METHODS[name](lw.QuadraticNetwork(30)), draws=draws).exact_draws
     for statistic in (lambda x: x, lambda x: (x - exact.mean(axis=(0, 1))) ** 2):
         a, b = statistic(exact), statistic(found)
         error = np.sqrt(standard_error(a) ** 2 + standard_error(b) ** 2)
@@ -83,7 +83,7 @@ def test_moments_are_those_of_exact_hmc(target, name):
 
 
 def standard_error(values):
-    from understudy.results.statistics import statistics
+    from leapwise.results.statistics import statistics
 
     return statistics(values).mcse
 
@@ -91,7 +91,7 @@ def standard_error(values):
 def counting(recipe_calls):
     """Return a recipe that keeps what it was trained on."""
 
-    class Watched(us.QuadraticNetwork):
+    class Watched(lw.QuadraticNetwork):
         def fit(self, training, rng):
             recipe_calls.append(training)
             return super().fit(training, rng)
@@ -129,9 +129,9 @@ def test_training_sets_are_thinned(target, make):
 
 def test_a_process_is_given_no_more_than_it_can_take():
     """Of 20 parameters, and of more evaluations than would fit with their gradients."""
-    target = us.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=20)
-    method = us.RNSHMC(us.GaussianProcess(trend="quadratic"), 0.5, 5)
-    found = us.sample(target, 5, tune=80, chains=4, method=method, random_seed=1)
+    target = lw.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=20)
+    method = lw.RNSHMC(lw.GaussianProcess(trend="quadratic"), 0.5, 5)
+    found = lw.sample(target, 5, tune=80, chains=4, method=method, random_seed=1)
     assert found.warmup.cost.n_gradients * 21 > 12_000
     assert 100 < len(found.kernel.surrogate.posterior.rows.points) <= 250
 
@@ -139,52 +139,52 @@ def test_a_process_is_given_no_more_than_it_can_take():
 def test_the_same_seed_gives_the_same_draws(target):
     for make in METHODS.values():
         first, second, other = (
-            run(target, make(us.SoftplusNetwork(30)), random_seed=seed).draws for seed in (1, 1, 2)
+            run(target, make(lw.SoftplusNetwork(30)), random_seed=seed).draws for seed in (1, 1, 2)
         )
         np.testing.assert_array_equal(first, second)
         assert not np.array_equal(first, other)
 
 
 def test_what_was_not_set_is_found_while_exploring(target):
-    found = run(target, us.RNSHMC(us.QuadraticNetwork()), tune=100, init=None)
+    found = run(target, lw.RNSHMC(lw.QuadraticNetwork()), tune=100, init=None)
     assert found.settings["step_size"] > 0 and found.settings["trajectory_length"] > 0
     assert found.settings["method"] == "RNSHMC"
     assert found.settings["surrogate"]["name"] == "QuadraticNetwork"
-    assert isinstance(found.kernel, us.SurrogateHMC) and isinstance(found.kernel.metric, us.DenseMetric)
+    assert isinstance(found.kernel, lw.SurrogateHMC) and isinstance(found.kernel.metric, lw.DenseMetric)
     assert found.posterior.stats["acceptance_rate"].mean() > 0.6
 
 
 def test_exploration_can_have_other_settings(target):
-    found = run(target, us.RNSHMC(us.QuadraticNetwork(), 0.1, 3, explore=us.HMC(0.25, 5)))
+    found = run(target, lw.RNSHMC(lw.QuadraticNetwork(), 0.1, 3, explore=lw.HMC(0.25, 5)))
     assert set(np.unique(found.warmup.stats["step_size"])) == {0.25}
     assert set(np.unique(found.posterior.stats["step_size"])) == {0.1}
 
 
 class TestAdaptation:
     def test_results_say_that_they_are_adaptive(self, target):
-        found = run(target, METHODS["ARNSHMC"](us.SoftplusNetwork(30), freeze_after=None))
+        found = run(target, METHODS["ARNSHMC"](lw.SoftplusNetwork(30), freeze_after=None))
         assert not found.exact and found.n_adaptive == 50 and found.exact_draws.shape[1] == 0
         assert any("adaptive" in each for each in found.summary().warnings)
         assert found.to_datatree()["posterior"].attrs["adaptive"] == 1
 
     def test_freezing_ends_it(self, target):
-        found = run(target, METHODS["ARNSHMC"](us.SoftplusNetwork(30), freeze_after=20))
+        found = run(target, METHODS["ARNSHMC"](lw.SoftplusNetwork(30), freeze_after=20))
         assert not found.exact and found.n_adaptive == 20 and found.exact_draws.shape == (4, 30, DIM)
         assert any("first 20 of 50" in each for each in found.summary().warnings)
 
     def test_frozen_from_the_start_it_is_rnshmc(self, target):
-        frozen = run(target, METHODS["ARNSHMC"](us.SoftplusNetwork(30), freeze_after=0))
-        plain = run(target, METHODS["RNSHMC"](us.SoftplusNetwork(30)))
+        frozen = run(target, METHODS["ARNSHMC"](lw.SoftplusNetwork(30), freeze_after=0))
+        plain = run(target, METHODS["RNSHMC"](lw.SoftplusNetwork(30)))
         assert frozen.exact
         np.testing.assert_array_equal(frozen.draws, plain.draws)
 
     def test_the_surrogate_is_published_as_chance_says_and_not_after_freezing(self, target):
         used = []
 
-        class Watched(us.SurrogateHMC):
+        class Watched(lw.SurrogateHMC):
             pass
 
-        step = us.SurrogateHMC.step
+        step = lw.SurrogateHMC.step
 
         def spy(self, streams, state, evaluator):
             used.append(self.surrogate)
@@ -193,10 +193,10 @@ class TestAdaptation:
         for chance, changes in ((lambda t: 0.0, {30}), (lambda t: 1.0, set(range(1, 31)))):
             used.clear()
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(us.SurrogateHMC, "step", spy)
+                patch.setattr(lw.SurrogateHMC, "step", spy)
                 run(
                     target,
-                    METHODS["ARNSHMC"](us.SoftplusNetwork(30), freeze_after=30, refit_probability=chance),
+                    METHODS["ARNSHMC"](lw.SoftplusNetwork(30), freeze_after=30, refit_probability=chance),
                 )
             assert {i for i in range(1, 50) if used[i] is not used[i - 1]} == changes
 
@@ -214,7 +214,7 @@ class TestAdaptation:
                 learnt.append(training)
                 return self
 
-        class Recipe(us.QuadraticNetwork):
+        class Recipe(lw.QuadraticNetwork):
             def fit(self, training, rng):
                 return Student(super().fit(training, rng))
 
@@ -230,22 +230,22 @@ class TestAdaptation:
 
     def test_a_chance_that_is_none_is_refused(self, target):
         with pytest.raises(InputError, match="refit_probability"):
-            run(target, METHODS["ARNSHMC"](us.SoftplusNetwork(30), refit_probability=lambda t: 2.0))
+            run(target, METHODS["ARNSHMC"](lw.SoftplusNetwork(30), refit_probability=lambda t: 2.0))
 
 
 def test_a_trained_surrogate_needs_no_gradient():
     rng = np.random.default_rng(0)
     x = rng.normal(size=(60, 2))
-    network = us.QuadraticNetwork().fit(us.TrainingSet(x, 0.5 * (x**2).sum(axis=1)), rng)
-    target = us.Target(lambda x: -0.5 * x @ x, dim=2)
-    found = us.sample(
-        target, 50, tune=0, chains=2, method=us.SurrogateHMC(0.5, 4, surrogate=network), random_seed=1
+    network = lw.QuadraticNetwork().fit(lw.TrainingSet(x, 0.5 * (x**2).sum(axis=1)), rng)
+    target = lw.Target(lambda x: -0.5 * x @ x, dim=2)
+    found = lw.sample(
+        target, 50, tune=0, chains=2, method=lw.SurrogateHMC(0.5, 4, surrogate=network), random_seed=1
     )
     assert found.cost.n_values == 2 + 100 and found.cost.n_gradients == 0
 
 
 def test_a_surrogate_that_breaks_ends_the_run_with_the_draws_so_far(target):
-    class Fragile(us.QuadraticNetwork):
+    class Fragile(lw.QuadraticNetwork):
         def fit(self, training, rng):
             fitted = super().fit(training, rng)
             calls = []
@@ -263,7 +263,7 @@ def test_a_surrogate_that_breaks_ends_the_run_with_the_draws_so_far(target):
             return Broken()
 
     with pytest.raises(SurrogateError, match="Broken raised FloatingPointError") as caught:
-        run(target, us.RNSHMC(Fragile(), 0.25, 5))
+        run(target, lw.RNSHMC(Fragile(), 0.25, 5))
     assert 0 < caught.value.run.draws.shape[1] < 50
 
 
@@ -274,20 +274,20 @@ def test_a_surrogate_that_breaks_ends_the_run_with_the_draws_so_far(target):
         ({"collect": "some"}, "collect"),
         ({"skip": -1}, "skip"),
         ({"max_training": 1}, "max_training"),
-        ({"explore": us.UnitMetric()}, "explore"),
+        ({"explore": lw.UnitMetric()}, "explore"),
     ],
 )
 def test_bad_settings_are_refused(make, changes, word):
     if make is METHODS["RNSRMHMC"] and word == "explore":
         with pytest.raises(InputError, match=word):
-            us.RNSRMHMC(us.SoftplusNetwork(5), 0.5, 3, **changes)
+            lw.RNSRMHMC(lw.SoftplusNetwork(5), 0.5, 3, **changes)
         return
     with pytest.raises(InputError, match=word):
-        make(us.SoftplusNetwork(5), **changes)
+        make(lw.SoftplusNetwork(5), **changes)
 
 
 @every_method
-@pytest.mark.parametrize("bad", [None, 5, us.SoftplusNetwork], ids=str)
+@pytest.mark.parametrize("bad", [None, 5, lw.SoftplusNetwork], ids=str)
 def test_what_is_no_recipe_is_refused(make, bad):
     with pytest.raises(InputError, match="recipe"):
         make(bad)
@@ -295,22 +295,22 @@ def test_what_is_no_recipe_is_refused(make, bad):
 
 def test_a_trained_surrogate_is_no_recipe():
     x = np.random.default_rng(0).normal(size=(20, 2))
-    fitted = us.QuadraticNetwork().fit(us.TrainingSet(x, x[:, 0]), np.random.default_rng(0))
+    fitted = lw.QuadraticNetwork().fit(lw.TrainingSet(x, x[:, 0]), np.random.default_rng(0))
     with pytest.raises(InputError, match="SurrogateHMC"):
-        us.RNSHMC(fitted)
+        lw.RNSHMC(fitted)
 
 
 @pytest.mark.parametrize(
     ("make", "word"),
     [
-        (lambda: us.RNSRMHMC(us.SoftplusNetwork(5)), "step_size"),
-        (lambda: us.RNSRMHMC(us.SoftplusNetwork(5), 0.5, 3, form="round"), "form"),
-        (lambda: us.RNSRMHMC(us.SoftplusNetwork(5), 0.5, 3, floor=0.0), "floor"),
-        (lambda: us.RNSRMHMC(us.SoftplusNetwork(5), 0.5, 3, solver=3), "solver"),
-        (lambda: us.RNSHMC(us.SoftplusNetwork(5), -0.1), "step_size"),
-        (lambda: us.RNSHMC(us.SoftplusNetwork(5), target_acceptance=2.0), "target_acceptance"),
-        (lambda: us.ARNSHMC(us.SoftplusNetwork(5), refit_probability=0.1), "refit_probability"),
-        (lambda: us.ARNSHMC(us.SoftplusNetwork(5), freeze_after=-1), "freeze_after"),
+        (lambda: lw.RNSRMHMC(lw.SoftplusNetwork(5)), "step_size"),
+        (lambda: lw.RNSRMHMC(lw.SoftplusNetwork(5), 0.5, 3, form="round"), "form"),
+        (lambda: lw.RNSRMHMC(lw.SoftplusNetwork(5), 0.5, 3, floor=0.0), "floor"),
+        (lambda: lw.RNSRMHMC(lw.SoftplusNetwork(5), 0.5, 3, solver=3), "solver"),
+        (lambda: lw.RNSHMC(lw.SoftplusNetwork(5), -0.1), "step_size"),
+        (lambda: lw.RNSHMC(lw.SoftplusNetwork(5), target_acceptance=2.0), "target_acceptance"),
+        (lambda: lw.ARNSHMC(lw.SoftplusNetwork(5), refit_probability=0.1), "refit_probability"),
+        (lambda: lw.ARNSHMC(lw.SoftplusNetwork(5), freeze_after=-1), "freeze_after"),
     ],
 )
 def test_other_bad_settings_are_refused(make, word):
@@ -321,27 +321,27 @@ def test_other_bad_settings_are_refused(make, word):
 @pytest.mark.parametrize(("tune", "skip"), [(0, None), (10, 10), (5, 8)])
 def test_too_short_an_exploration_is_refused_before_anything_is_spent(target, tune, skip):
     calls = []
-    watched = us.Target(lambda x: calls.append(1) or -0.5 * x @ x, lambda x: -x, dim=3)
+    watched = lw.Target(lambda x: calls.append(1) or -0.5 * x @ x, lambda x: -x, dim=3)
     with pytest.raises(InputError, match="tune"):
-        us.sample(watched, 10, tune=tune, method=us.RNSHMC(us.SoftplusNetwork(5), 0.1, 3, skip=skip))
+        lw.sample(watched, 10, tune=tune, method=lw.RNSHMC(lw.SoftplusNetwork(5), 0.1, 3, skip=skip))
     assert not calls
 
 
 def test_a_target_without_gradient_is_refused():
     with pytest.raises(InputError, match="RNSHMC needs the gradient"):
-        us.sample(us.Target(lambda x: -0.5 * x @ x, dim=2), method=us.RNSHMC(us.SoftplusNetwork(5)))
+        lw.sample(lw.Target(lambda x: -0.5 * x @ x, dim=2), method=lw.RNSHMC(lw.SoftplusNetwork(5)))
 
 
 class TestTrouble:
     @pytest.mark.slow
     def test_heavy_tails_are_reached_by_default(self):
         """A full Hessian would confine chains to where the potential is convex, |x| < 2; see the next test."""
-        found = us.sample(STUDENT, 400, tune=200, chains=4, random_seed=3, method=_riemannian("softabs"))
+        found = lw.sample(STUDENT, 400, tune=200, chains=4, random_seed=3, method=_riemannian("softabs"))
         assert np.abs(found.draws).max() > 2.5
 
     @pytest.mark.slow
     def test_where_a_full_hessian_confines_chains_the_warning_says_so(self):
-        found = us.sample(STUDENT, 300, tune=200, chains=4, random_seed=3, method=_riemannian("full"))
+        found = lw.sample(STUDENT, 300, tune=200, chains=4, random_seed=3, method=_riemannian("full"))
         assert np.abs(found.draws).max() < 2.1
         assert any("softabs" in each for each in found.summary().warnings)
 
@@ -362,65 +362,65 @@ class TestTrouble:
             def trace_contraction(self, q, a):
                 return 6 * q * a[:, :, 0]
 
-        target = us.Target(lambda x: -(x @ x) / 2, dim=1)
-        kernel = us.SurrogateRMHMC(0.3, 3, surrogate=Crooked())
+        target = lw.Target(lambda x: -(x @ x) / 2, dim=1)
+        kernel = lw.SurrogateRMHMC(0.3, 3, surrogate=Crooked())
         with pytest.raises(InputError, match="quadratic_contraction"):
-            us.sample(target, 10, tune=0, method=kernel, init=[1.0])
+            lw.sample(target, 10, tune=0, method=kernel, init=[1.0])
 
     def test_values_that_differ_with_and_without_gradient_are_refused(self):
-        target = us.Target(
+        target = lw.Target(
             lambda x: -0.5 * x @ x - 20, value_and_gradient=lambda x: (-0.5 * x @ x, -x), dim=2
         )
         with pytest.raises(OutputError, match="same value"):
-            us.sample(target, 10, tune=30, method=us.RNSHMC(us.QuadraticNetwork(), 0.5, 5), random_seed=1)
+            lw.sample(target, 10, tune=30, method=lw.RNSHMC(lw.QuadraticNetwork(), 0.5, 5), random_seed=1)
 
     def test_a_fit_that_fails_keeps_what_was_collected(self, target):
-        class Broken(us.QuadraticNetwork):
+        class Broken(lw.QuadraticNetwork):
             def fit(self, training, rng):
                 raise ValueError("my fit broke")
 
         with pytest.raises(SurrogateError, match=r"Broken\.fit raised ValueError: my fit broke") as caught:
-            run(target, us.RNSHMC(Broken(), 0.25, 5))
+            run(target, lw.RNSHMC(Broken(), 0.25, 5))
         assert len(caught.value.run.training) > 100 and caught.value.run.warmup.draws.shape[1] == 40
 
     def test_the_training_set_is_kept(self, target):
-        found = run(target, us.RNSHMC(us.QuadraticNetwork(), 0.25, 5, max_training=50))
+        found = run(target, lw.RNSHMC(lw.QuadraticNetwork(), 0.25, 5, max_training=50))
         assert 25 <= len(found.training) <= 50
 
-    @pytest.mark.parametrize("make", [us.SurrogateHMC, us.SurrogateRMHMC])
+    @pytest.mark.parametrize("make", [lw.SurrogateHMC, lw.SurrogateRMHMC])
     def test_kernels_without_lengths_are_refused_before_anything_is_spent(self, target, make):
-        found = run(target, us.RNSHMC(us.QuadraticNetwork(), 0.25, 5))
+        found = run(target, lw.RNSHMC(lw.QuadraticNetwork(), 0.25, 5))
         with pytest.raises(InputError, match="step_size and n_steps"):
-            us.sample(target, 10, tune=0, method=make(surrogate=found.kernel.surrogate))
+            lw.sample(target, 10, tune=0, method=make(surrogate=found.kernel.surrogate))
 
-    @pytest.mark.parametrize("make", [us.ARNSHMC, us.RNSRMHMC])
+    @pytest.mark.parametrize("make", [lw.ARNSHMC, lw.RNSRMHMC])
     def test_a_fitted_surrogate_that_lacks_a_method_is_named(self, target, make):
         class Poor:
             def __init__(self, inner):
                 self.potential, self.potential_and_gradient = inner.potential, inner.potential_and_gradient
 
-        class Recipe(us.QuadraticNetwork):
+        class Recipe(lw.QuadraticNetwork):
             def fit(self, training, rng):
                 return Poor(super().fit(training, rng))
 
         with pytest.raises(InputError, match=r"update|hessian"):
-            run(target, make(Recipe(), 0.25, 5, explore=us.HMC(0.25, 5)))
+            run(target, make(Recipe(), 0.25, 5, explore=lw.HMC(0.25, 5)))
 
     def test_other_mistakes_have_a_sentence(self):
         with pytest.raises(InputError, match="ForwardTarget"):
-            us.OutputSurrogate.of(us.Target(lambda x: 0.0, dim=1))
+            lw.OutputSurrogate.of(lw.Target(lambda x: 0.0, dim=1))
         with pytest.raises(InputError, match="at least two different positions"):
-            us.SoftplusNetwork(3).fit(us.TrainingSet(np.empty((0, 2)), []), np.random.default_rng(0))
+            lw.SoftplusNetwork(3).fit(lw.TrainingSet(np.empty((0, 2)), []), np.random.default_rng(0))
         with pytest.raises(InputError, match="TrainingSet"):
-            us.SoftplusNetwork(3).fit(np.ones((3, 2)), np.random.default_rng(0))
+            lw.SoftplusNetwork(3).fit(np.ones((3, 2)), np.random.default_rng(0))
 
 
 def _log_density(x):
     return -2.5 * np.log1p(x**2 / 4.0).sum(axis=-1)
 
 
-STUDENT = us.Target(_log_density, lambda x: -5.0 * x / (4.0 + x**2), dim=1, vectorized=True)
+STUDENT = lw.Target(_log_density, lambda x: -5.0 * x / (4.0 + x**2), dim=1, vectorized=True)
 
 
 def _riemannian(form):
-    return us.RNSRMHMC(us.QuadraticNetwork(40), step_size=0.2, n_steps=8, form=form)
+    return lw.RNSRMHMC(lw.QuadraticNetwork(40), step_size=0.2, n_steps=8, form=form)

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from understudy.errors import InputError
-from understudy.surrogates.training import TrainingSet
+from leapwise.errors import InputError
+from leapwise.surrogates.training import TrainingSet
 
 MEAN = np.array([1.0, -2.0, 0.5])
 FACTOR = np.array([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [-0.5, 0.3, 1.5]])

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from conformance import assert_close, differences
 
-from understudy.errors import InputError
-from understudy.surrogates import contractions
-from understudy.surrogates.bases import (
+from leapwise.errors import InputError
+from leapwise.surrogates import contractions
+from leapwise.surrogates.bases import (
     RadialBasis,
     RationalQuadratic,
     SoftplusBasis,
     SquaredExponential,
     SumBasis,
 )
-from understudy.surrogates.softplus import sigmoid, softplus, softplus_sums
+from leapwise.surrogates.softplus import sigmoid, softplus, softplus_sums
 
 DIM, SIZE = 4, 7
 

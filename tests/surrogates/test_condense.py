@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 from conformance import assert_close, differences
 
-import understudy as us
-from understudy.surrogates.bases import SoftplusBasis
-from understudy.surrogates.condense import TOLERANCE, condense
-from understudy.surrogates.cubic import CubicBasis, CubicForms
-from understudy.surrogates.emulator import Emulator
-from understudy.surrogates.fast import fast
-from understudy.surrogates.output_space import QuadraticPotential
-from understudy.surrogates.outputs import OutputSurrogate
-from understudy.surrogates.training import TrainingSet
-from understudy.surrogates.trend import TrendBasis
+import leapwise as lw
+from leapwise.surrogates.bases import SoftplusBasis
+from leapwise.surrogates.condense import TOLERANCE, condense
+from leapwise.surrogates.cubic import CubicBasis, CubicForms
+from leapwise.surrogates.emulator import Emulator
+from leapwise.surrogates.fast import fast
+from leapwise.surrogates.output_space import QuadraticPotential
+from leapwise.surrogates.outputs import OutputSurrogate
+from leapwise.surrogates.training import TrainingSet
+from leapwise.surrogates.trend import TrendBasis
 
 DIM, P = 4, 24
 
@@ -99,12 +99,12 @@ def test_a_surrogate_of_many_outputs_goes_through_few(rng, n_hidden):
     def forward(x):
         return np.tanh(0.2 * x @ mixing) + 0.05 * x[:, :1] ** 2
 
-    prior = us.NormalPrior(0.0, 1.0, dim=DIM)
-    likelihood = us.GaussianLikelihood(
+    prior = lw.NormalPrior(0.0, 1.0, dim=DIM)
+    likelihood = lw.GaussianLikelihood(
         forward(np.full((1, DIM), 0.3))[0] + 0.3 * rng.standard_normal(60), sd=0.3
     )
-    target = us.ForwardTarget(forward, likelihood, prior, vectorized=True)
-    found = us.Evaluator(target).value(0.3 + 0.2 * rng.standard_normal((80, DIM)))
+    target = lw.ForwardTarget(forward, likelihood, prior, vectorized=True)
+    found = lw.Evaluator(target).value(0.3 + 0.2 * rng.standard_normal((80, DIM)))
     training = TrainingSet(found.position, found.potential, outputs=found.outputs)
     fitted = OutputSurrogate.of(target, n_hidden).fit(training, rng)
     assert isinstance(fitted.prior, QuadraticPotential)

@@ -7,17 +7,17 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from understudy.errors import InputError
-from understudy.surrogates.discrepancy import choose, discrepancy_variance
-from understudy.surrogates.network import SoftplusNetwork
-from understudy.surrogates.outputs import OutputSurrogate
-from understudy.surrogates.quadratic import QuadraticNetwork
-from understudy.surrogates.training import TrainingSet
+from leapwise.errors import InputError
+from leapwise.surrogates.discrepancy import choose, discrepancy_variance
+from leapwise.surrogates.network import SoftplusNetwork
+from leapwise.surrogates.outputs import OutputSurrogate
+from leapwise.surrogates.quadratic import QuadraticNetwork
+from leapwise.surrogates.training import TrainingSet
 
 
 @dataclass(frozen=True)
 class Formula:
-    """A stand-in that does not learn, and remembers what it was given."""
+    """A surrogate that does not learn, and remembers what it was given."""
 
     function: object
     seen: list

@@ -9,20 +9,20 @@ import numpy as np
 import pytest
 from conformance import evaluations, positions
 
-from understudy.surrogates.base import Expansion, FittedExpansion
-from understudy.surrogates.bases import SumBasis
-from understudy.surrogates.fast import fast
-from understudy.surrogates.fast_expansion import fast_expansion
-from understudy.surrogates.fitc import FITC
-from understudy.surrogates.gp import FittedProcess, GaussianProcess
-from understudy.surrogates.gp_likelihood import Hyperparameters
-from understudy.surrogates.network import RBFNetwork, SoftplusNetwork
-from understudy.surrogates.outputs import OutputSurrogate
-from understudy.surrogates.profiles import RationalQuadratic
-from understudy.surrogates.quadratic import FittedQuadratic, QuadraticNetwork
-from understudy.surrogates.training import TrainingSet
-from understudy.surrogates.trend import Guard, TrendBasis
-from understudy.surrogates.whitening import Whitening
+from leapwise.surrogates.base import Expansion, FittedExpansion
+from leapwise.surrogates.bases import SumBasis
+from leapwise.surrogates.fast import fast
+from leapwise.surrogates.fast_expansion import fast_expansion
+from leapwise.surrogates.fitc import FITC
+from leapwise.surrogates.gp import FittedProcess, GaussianProcess
+from leapwise.surrogates.gp_likelihood import Hyperparameters
+from leapwise.surrogates.network import RBFNetwork, SoftplusNetwork
+from leapwise.surrogates.outputs import OutputSurrogate
+from leapwise.surrogates.profiles import RationalQuadratic
+from leapwise.surrogates.quadratic import FittedQuadratic, QuadraticNetwork
+from leapwise.surrogates.training import TrainingSet
+from leapwise.surrogates.trend import Guard, TrendBasis
+from leapwise.surrogates.whitening import Whitening
 
 KNOWN = Hyperparameters(2.0, 3.0)
 

@@ -1,4 +1,4 @@
-"""Gaussian processes as stand-ins: what they learn, how they take further evaluations, and bad data."""
+"""Gaussian processes as surrogates: what they learn, how they take further evaluations, and bad data."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from understudy.errors import InputError
-from understudy.problems.elliptic import elliptic_pde
-from understudy.run import sample
-from understudy.surrogates.fitc import FITC
-from understudy.surrogates.gp import GaussianProcess
-from understudy.surrogates.gp_basis import LeaningBasis
-from understudy.surrogates.gp_likelihood import Hyperparameters
-from understudy.surrogates.profiles import RationalQuadratic
-from understudy.surrogates.training import TrainingSet
-from understudy.surrogates.whitening import Whitening
+from leapwise.errors import InputError
+from leapwise.problems.elliptic import elliptic_pde
+from leapwise.run import sample
+from leapwise.surrogates.fitc import FITC
+from leapwise.surrogates.gp import GaussianProcess
+from leapwise.surrogates.gp_basis import LeaningBasis
+from leapwise.surrogates.gp_likelihood import Hyperparameters
+from leapwise.surrogates.profiles import RationalQuadratic
+from leapwise.surrogates.training import TrainingSet
+from leapwise.surrogates.whitening import Whitening
 
 RECIPES = [
     GaussianProcess(),
@@ -225,7 +225,7 @@ class TestTrouble:
             GaussianProcess(**settings)  # type: ignore[arg-type]
 
     def test_too_much(self, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("understudy.surrogates.gp.MAX_ROWS", 40)
+        monkeypatch.setattr("leapwise.surrogates.gp.MAX_ROWS", 40)
         fitted = GaussianProcess().fit(evaluate(rng.standard_normal((10, 3))), rng)
         assert fitted.update(evaluate(rng.standard_normal((1, 3)))) is fitted
         with pytest.raises(InputError, match=r"at most 40 rows .* got 44.*use_gradients=False"):
@@ -248,7 +248,7 @@ def test_leaning_features_are_what_the_sums_are_made_of(rng: np.random.Generator
 
 
 @pytest.mark.slow
-@pytest.mark.skipif("UNDERSTUDY_DATA" not in os.environ, reason="UNDERSTUDY_DATA names no folder of data")
+@pytest.mark.skipif("LEAPWISE_DATA" not in os.environ, reason="LEAPWISE_DATA names no folder of data")
 @pytest.mark.parametrize(("n", "largest"), [(100, 0.40), (200, 0.22)])
 def test_the_elliptic_pde(n: int, largest: float, rng: np.random.Generator) -> None:
     target = elliptic_pde(observations="paper").target

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 from conformance import SurrogateConformance
 
-from understudy.surrogates.fitc import FITC
-from understudy.surrogates.gp import GaussianProcess
+from leapwise.surrogates.fitc import FITC
+from leapwise.surrogates.gp import GaussianProcess
 
 
 class Process(SurrogateConformance):

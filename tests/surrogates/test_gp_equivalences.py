@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy.surrogates.bases import RadialBasis, SquaredExponential
-from understudy.surrogates.fitc import FITC
-from understudy.surrogates.gp import GaussianProcess
-from understudy.surrogates.gp_likelihood import Hyperparameters
-from understudy.surrogates.training import TrainingSet
-from understudy.surrogates.whitening import Whitening
+from leapwise.surrogates.bases import RadialBasis, SquaredExponential
+from leapwise.surrogates.fitc import FITC
+from leapwise.surrogates.gp import GaussianProcess
+from leapwise.surrogates.gp_likelihood import Hyperparameters
+from leapwise.surrogates.training import TrainingSet
+from leapwise.surrogates.whitening import Whitening
 
 PARAMETERS = Hyperparameters(length=0.9, amplitude=1.7, noise=0.1)
 IDENTITY = Whitening(np.zeros(2), np.eye(2))

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from understudy.surrogates import fitc
-from understudy.surrogates.gp import _observe, require_profile
-from understudy.surrogates.gp_covariance import Rows
-from understudy.surrogates.gp_likelihood import (
+from leapwise.surrogates import fitc
+from leapwise.surrogates.gp import _observe, require_profile
+from leapwise.surrogates.gp_covariance import Rows
+from leapwise.surrogates.gp_likelihood import (
     NOISE_FLOOR,
     TREND_FLOOR,
     Hyperparameters,
@@ -18,11 +18,11 @@ from understudy.surrogates.gp_likelihood import (
     maximise_likelihood,
     negative_log_likelihood,
 )
-from understudy.surrogates.gp_posterior import Observations, Posterior, safe_cholesky
-from understudy.surrogates.gp_profile import Scales, best_scales, unit_posterior
-from understudy.surrogates.training import TrainingSet
-from understudy.surrogates.trend import TrendBasis
-from understudy.surrogates.whitening import Whitening
+from leapwise.surrogates.gp_posterior import Observations, Posterior, safe_cholesky
+from leapwise.surrogates.gp_profile import Scales, best_scales, unit_posterior
+from leapwise.surrogates.training import TrainingSet
+from leapwise.surrogates.trend import TrendBasis
+from leapwise.surrogates.whitening import Whitening
 
 KERNELS = ["squared_exponential", "rational_quadratic"]
 LOGS = np.log([1.7, 1.4, 0.05, 0.6])

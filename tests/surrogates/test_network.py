@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from conformance import SurrogateConformance, evaluations, positions, skewed
 
-from understudy.dynamics import PhasePoint, UnitMetric, leapfrog
-from understudy.errors import InputError
-from understudy.problems import banana
-from understudy.surrogates import elm
-from understudy.surrogates.elm import Lesson, balance
-from understudy.surrogates.network import RBFNetwork, SoftplusNetwork
-from understudy.surrogates.training import TrainingSet
-from understudy.surrogates.whitening import Whitening
+from leapwise.dynamics import PhasePoint, UnitMetric, leapfrog
+from leapwise.errors import InputError
+from leapwise.problems import banana
+from leapwise.surrogates import elm
+from leapwise.surrogates.elm import Lesson, balance
+from leapwise.surrogates.network import RBFNetwork, SoftplusNetwork
+from leapwise.surrogates.training import TrainingSet
+from leapwise.surrogates.whitening import Whitening
 
 RECIPES = {"softplus": SoftplusNetwork(60), "rbf": RBFNetwork(60)}
 

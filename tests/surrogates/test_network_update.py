@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy.surrogates import online
-from understudy.surrogates.elm import Lesson
-from understudy.surrogates.network import RBFNetwork, SoftplusNetwork
-from understudy.surrogates.quadratic import QuadraticNetwork
-from understudy.surrogates.training import TrainingSet, WhiteSet
+from leapwise.surrogates import online
+from leapwise.surrogates.elm import Lesson
+from leapwise.surrogates.network import RBFNetwork, SoftplusNetwork
+from leapwise.surrogates.quadratic import QuadraticNetwork
+from leapwise.surrogates.training import TrainingSet, WhiteSet
 
 DIM = 3
 RECIPES = [SoftplusNetwork(40), RBFNetwork(40), SoftplusNetwork(40, ridge=1e-6)]
@@ -78,7 +78,7 @@ def test_update_leaves_the_old_one_alone_and_learns(recipe):
 def test_update_after_training_by_gram_matrices(recipe, monkeypatch):
     """Where rows were too many to stack, the first factor comes from their Gram matrix, at half the digits."""
     first, second = evaluations(10, 200, "all"), evaluations(11, 40, "all")
-    monkeypatch.setattr("understudy.surrogates.elm.MAX_STACKED", 0)
+    monkeypatch.setattr("leapwise.surrogates.elm.MAX_STACKED", 0)
     start = recipe.fit(first, np.random.default_rng(0))
     fitted = start.update(second)
     monkeypatch.undo()

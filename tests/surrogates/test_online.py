@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from linear_rows import Rows
 
-from understudy.errors import InputError
-from understudy.surrogates.online import RowUpdater
+from leapwise.errors import InputError
+from leapwise.surrogates.online import RowUpdater
 
 
 def one_by_one(updater, rows):

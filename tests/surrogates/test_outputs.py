@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from conformance import FACTOR, MEAN, SurrogateConformance, assert_close, differences, skewed
 
-import understudy as us
-from understudy.errors import InputError
-from understudy.surrogates.output_features import OutputFeatures
-from understudy.surrogates.output_prior import prior_potential
-from understudy.surrogates.output_space import QuadraticPotential, SmoothPotential
-from understudy.surrogates.outputs import FittedOutputs, OutputSurrogate
-from understudy.surrogates.quadratic import QuadraticNetwork
-from understudy.surrogates.training import TrainingSet
+import leapwise as lw
+from leapwise.errors import InputError
+from leapwise.surrogates.output_features import OutputFeatures
+from leapwise.surrogates.output_prior import prior_potential
+from leapwise.surrogates.output_space import QuadraticPotential, SmoothPotential
+from leapwise.surrogates.outputs import FittedOutputs, OutputSurrogate
+from leapwise.surrogates.quadratic import QuadraticNetwork
+from leapwise.surrogates.training import TrainingSet
 
 
 def bent(position: np.ndarray) -> np.ndarray:
@@ -110,14 +110,14 @@ def gaussian_target(n_outputs=6, dim=3, **settings):
     def forward(x):
         return np.tanh(0.3 * x @ mixing) + 0.1 * x[:, :1] ** 2
 
-    likelihood = us.GaussianLikelihood(np.full(n_outputs, 0.2), sd=0.2)
-    prior = us.NormalPrior(0.0, 1.0, dim=dim)
-    return us.ForwardTarget(forward, likelihood, prior, vectorized=True, **settings)
+    likelihood = lw.GaussianLikelihood(np.full(n_outputs, 0.2), sd=0.2)
+    prior = lw.NormalPrior(0.0, 1.0, dim=dim)
+    return lw.ForwardTarget(forward, likelihood, prior, vectorized=True, **settings)
 
 
 def train(target, rng, n, spread=1.0):
     """Evaluate at normal positions."""
-    found = us.Evaluator(target).value(spread * rng.standard_normal((n, target.dim)))
+    found = lw.Evaluator(target).value(spread * rng.standard_normal((n, target.dim)))
     return TrainingSet(found.position, found.potential, outputs=found.outputs)
 
 
@@ -160,7 +160,7 @@ def test_outputs_beat_the_scalar_without_gradients(rng):
 def test_gradients_are_used_where_they_are_known(rng, n_hidden):
     """Ninety-six evaluations of eight parameters: their gradients say much more."""
     target = gaussian_target(dim=8, jacobian=tanh_jacobian(8))
-    evaluator = us.Evaluator(target)
+    evaluator = lw.Evaluator(target)
     found = evaluator.value_and_gradient(0.3 * rng.standard_normal((96, 8)))
     fresh = train(target, rng, 300, spread=0.3)
     recipe = OutputSurrogate.of(target, n_hidden)
@@ -175,7 +175,7 @@ def test_gradients_are_used_where_they_are_known(rng, n_hidden):
 def test_gradients_are_solved_for_exactly(rng):
     """Woodbury's identity against the stacked least-squares problem for all weights at once."""
     target = gaussian_target(jacobian=tanh_jacobian(3))
-    found = us.Evaluator(target).value_and_gradient(rng.standard_normal((12, 3)))
+    found = lw.Evaluator(target).value_and_gradient(rng.standard_normal((12, 3)))
     gradient = found.gradient.copy()
     gradient[::3] = np.nan
     training = TrainingSet(found.position, found.potential, gradient, found.outputs)
@@ -207,8 +207,8 @@ def test_cubic_outputs_are_within_reach(rng):
     def forward(x):
         return np.stack([x[:, 0] ** 3 / 6, x[:, 0] * x[:, 1] ** 2, x[:, 2] + x.prod(axis=1)], axis=1)
 
-    prior = us.NormalPrior(0.0, 1.0, dim=3)
-    target = us.ForwardTarget(forward, us.GaussianLikelihood(np.ones(3), sd=0.3), prior, vectorized=True)
+    prior = lw.NormalPrior(0.0, 1.0, dim=3)
+    target = lw.ForwardTarget(forward, lw.GaussianLikelihood(np.ones(3), sd=0.3), prior, vectorized=True)
     training, fresh = train(target, rng, 60), train(target, rng, 200).select()
     fitted = OutputSurrogate.of(target).fit(training, rng)
     assert (fitted.potential(fresh.position) - fresh.potential).std() < 1e-3 * fresh.potential.std()
@@ -225,7 +225,7 @@ def test_many_parameters_have_few_cubic_features(rng):
 
 def test_weights_are_solved_for_when_they_are_used(rng, monkeypatch):
     target = gaussian_target(jacobian=tanh_jacobian(3))
-    found = us.Evaluator(target).value_and_gradient(rng.standard_normal((40, 3)))
+    found = lw.Evaluator(target).value_and_gradient(rng.standard_normal((40, 3)))
     both = TrainingSet(found.position, found.potential, found.gradient, found.outputs)
     values = TrainingSet(found.position, found.potential, outputs=found.outputs)
     for training in (both, values):
@@ -244,7 +244,7 @@ def test_weights_are_solved_for_when_they_are_used(rng, monkeypatch):
 
 def test_update_with_gradients_learns(rng):
     target = gaussian_target(jacobian=tanh_jacobian(3))
-    found = us.Evaluator(target).value_and_gradient(rng.standard_normal((30, 3)))
+    found = lw.Evaluator(target).value_and_gradient(rng.standard_normal((30, 3)))
     everything = TrainingSet(found.position, found.potential, found.gradient, found.outputs)
     fitted = OutputSurrogate.of(target).fit(everything.rows(slice(0, 20)), rng)
     updated = fitted.update(everything.rows(slice(20, None)))
@@ -281,7 +281,7 @@ def test_outputs_that_matter_little_are_dropped_and_those_that_matter_kept(rng):
     """Components are measured in units of the likelihood, not of the outputs."""
     x = rng.standard_normal((50, 2))
     outputs = np.stack([1e3 * x[:, 0], 1e-3 * x[:, 1]], axis=1)
-    likelihood = us.GaussianLikelihood(np.zeros(2), sd=[1e6, 1e-4])
+    likelihood = lw.GaussianLikelihood(np.zeros(2), sd=[1e6, 1e-4])
     training = TrainingSet(x, -likelihood.log_density(outputs) + 0.5 * (x**2).sum(axis=1), outputs=outputs)
     fitted = OutputSurrogate(likelihood, lambda q: (0.5 * (q**2).sum(axis=1), q)).fit(training, rng)
     kept = np.abs(fitted.space.decoder)
@@ -315,7 +315,7 @@ def test_other_likelihoods_are_not_taken_for_gaussian(rng):
     assert isinstance(recipe.fit(training, rng).misfit, SmoothPotential)
 
 
-class Truncated(us.NormalPrior):
+class Truncated(lw.NormalPrior):
     """Normal up to a hard edge that its gradient does not tell of."""
 
     def log_density(self, points):
@@ -326,7 +326,7 @@ def test_a_prior_is_taken_for_a_quadratic_form_only_if_it_is_one(rng):
     target = gaussian_target()
     training = train(target, rng, 40, spread=0.3)
     for prior, kind in (
-        (us.NormalPrior(0.0, 1.0, dim=3), QuadraticPotential),
+        (lw.NormalPrior(0.0, 1.0, dim=3), QuadraticPotential),
         (Truncated(0.0, 1.0, dim=3), SmoothPotential),
     ):
         recipe = OutputSurrogate(target.likelihood, prior_potential(prior, target.transform))
@@ -359,10 +359,10 @@ def test_fewer_rows_than_features(rng):
 def test_a_linear_model_is_learnt_as_one_from_fewer_rows_than_features(rng, n):
     """Or errors of a hundred-thousandth of the prior could not be met: the potential is that of a slope of 1e5."""
     slope = rng.standard_normal((2, 6))
-    target = us.ForwardTarget(
+    target = lw.ForwardTarget(
         lambda x: x @ slope.T,
-        us.GaussianLikelihood(np.ones(2), sd=1.0),
-        us.NormalPrior(0.0, 1.0, dim=6),
+        lw.GaussianLikelihood(np.ones(2), sd=1.0),
+        lw.NormalPrior(0.0, 1.0, dim=6),
         vectorized=True,
     )
     position = rng.standard_normal((n, 6))

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from linear_rows import Rows
 
-from understudy.errors import InputError
-from understudy.surrogates.pseudoinverse import PseudoinverseUpdater
+from leapwise.errors import InputError
+from leapwise.surrogates.pseudoinverse import PseudoinverseUpdater
 
 
 def by_proposition(updater, features, targets):

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from conformance import MEAN, SurrogateConformance, positions
 
-from understudy.dynamics import PhasePoint, UnitMetric, leapfrog
-from understudy.errors import InputError
-from understudy.problems import banana
-from understudy.surrogates import elm
-from understudy.surrogates.quadratic import QuadraticNetwork, _without_prior
-from understudy.surrogates.tails import MIN_CURVATURE, guard_radius
-from understudy.surrogates.training import TrainingSet
-from understudy.surrogates.whitening import Whitening
+from leapwise.dynamics import PhasePoint, UnitMetric, leapfrog
+from leapwise.errors import InputError
+from leapwise.problems import banana
+from leapwise.surrogates import elm
+from leapwise.surrogates.quadratic import QuadraticNetwork, _without_prior
+from leapwise.surrogates.tails import MIN_CURVATURE, guard_radius
+from leapwise.surrogates.training import TrainingSet
+from leapwise.surrogates.whitening import Whitening
 
 
 class QuadraticConformance(SurrogateConformance):
@@ -164,10 +164,10 @@ def test_radial_terms_rescue_heavy_tails(rng):
 
 
 class TestTailRule:
-    """Outside the trained region the stand-in grows and does not fall below the potential without bound."""
+    """Outside the trained region the surrogate grows and does not fall below the potential without bound."""
 
     def surrogates(self, rng):
-        """Stand-ins that would like to fall: a saddle, noise, a potential that decreases outwards."""
+        """Surrogates that would like to fall: a saddle, noise, a potential that decreases outwards."""
         x = rng.standard_normal((60, 3))
         saddle = TrainingSet(x, x[:, 0] ** 2 - x[:, 1] ** 2, 2.0 * x * [1.0, -1.0, 0.0])
         noise = TrainingSet(x, 3.0 * rng.standard_normal(60))

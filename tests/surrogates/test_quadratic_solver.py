@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from understudy.surrogates import quadratic_lesson, quadratic_solver
-from understudy.surrogates.elm import Lesson
-from understudy.surrogates.quadratic import QuadraticNetwork, _refit, _without_prior
-from understudy.surrogates.quadratic_basis import QuadraticBasis
-from understudy.surrogates.quadratic_lesson import QuadraticLesson
-from understudy.surrogates.quadratic_solver import LeftOut, choose_ridge
-from understudy.surrogates.tails import guard_radius
-from understudy.surrogates.training import TrainingSet
-from understudy.surrogates.whitening import Whitening
+from leapwise.surrogates import quadratic_lesson, quadratic_solver
+from leapwise.surrogates.elm import Lesson
+from leapwise.surrogates.quadratic import QuadraticNetwork, _refit, _without_prior
+from leapwise.surrogates.quadratic_basis import QuadraticBasis
+from leapwise.surrogates.quadratic_lesson import QuadraticLesson
+from leapwise.surrogates.quadratic_solver import LeftOut, choose_ridge
+from leapwise.surrogates.tails import guard_radius
+from leapwise.surrogates.training import TrainingSet
+from leapwise.surrogates.whitening import Whitening
 
 DIM = 6
 FEW, MANY = 15, 40  # fewer and more than the 21 entries of A

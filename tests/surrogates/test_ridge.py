@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy.errors import InputError
-from understudy.surrogates import ridge as ridge_module
-from understudy.surrogates import ridge_solvers as solvers_module
-from understudy.surrogates.ridge import solve_ridge
-from understudy.surrogates.ridge_groups import RowGroups
-from understudy.surrogates.ridge_solvers import search
+from leapwise.errors import InputError
+from leapwise.surrogates import ridge as ridge_module
+from leapwise.surrogates import ridge_solvers as solvers_module
+from leapwise.surrogates.ridge import solve_ridge
+from leapwise.surrogates.ridge_groups import RowGroups
+from leapwise.surrogates.ridge_solvers import search
 
 
 @pytest.fixture(params=["spectral", "cholesky"])

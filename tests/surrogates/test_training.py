@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy.errors import InputError
-from understudy.surrogates.training import TrainingSet
-from understudy.surrogates.whitening import Whitening
+from leapwise.errors import InputError
+from leapwise.surrogates.training import TrainingSet
+from leapwise.surrogates.whitening import Whitening
 
 
 @pytest.fixture

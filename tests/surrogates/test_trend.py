@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from conformance import assert_close, differences
 
-from understudy.errors import InputError
-from understudy.surrogates.trend import Guard, RadialTrend, TrendBasis
+from leapwise.errors import InputError
+from leapwise.surrogates.trend import Guard, RadialTrend, TrendBasis
 
 DIM = 4
 BASES = {

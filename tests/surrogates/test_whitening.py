@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from conformance import differences
 
-from understudy.errors import InputError
-from understudy.surrogates.whitening import Whitening
+from leapwise.errors import InputError
+from leapwise.surrogates.whitening import Whitening
 
 FACTOR = np.array([[2.0, 0.0, 0.0], [0.5, 1.0, 0.0], [-1.0, 0.3, 0.2]])
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from understudy import Evaluator, ForwardTarget, GaussianLikelihood, NormalPrior, Target, UniformPrior
-from understudy.errors import EvaluationError, InputError, OutputError
+from leapwise import Evaluator, ForwardTarget, GaussianLikelihood, NormalPrior, Target, UniformPrior
+from leapwise.errors import EvaluationError, InputError, OutputError
 
 LIKELIHOOD = GaussianLikelihood([0.0, 1.0], sd=1.0)
 PRIOR = NormalPrior(0.0, 1.0, dim=2)

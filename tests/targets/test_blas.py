@@ -11,7 +11,7 @@ SCRIPT = """
 import json
 import numpy as np
 from threadpoolctl import threadpool_info
-import understudy as us
+import leapwise as lw
 
 def threads():
     return max(each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas")
@@ -23,14 +23,14 @@ def log_density(x):
         seen["model"].append(threads())
     return -0.5 * x @ x
 
-class Watched(us.HMC):
+class Watched(lw.HMC):
     def step(self, streams, state, evaluator):
         if len(seen["sampler"]) < 5:
             seen["sampler"].append(threads())
         return super().step(streams, state, evaluator)
 
-target = us.Target(log_density, lambda x: -x, dim=2)
-us.sample(target, draws=5, tune=0, chains=2, method=Watched(0.5, 2, metric=us.UnitMetric()), random_seed=1)
+target = lw.Target(log_density, lambda x: -x, dim=2)
+lw.sample(target, draws=5, tune=0, chains=2, method=Watched(0.5, 2, metric=lw.UnitMetric()), random_seed=1)
 seen["after"] = threads()
 print(json.dumps(seen))
 """

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from understudy.errors import InputError
-from understudy.targets import Density, GaussianLikelihood, NormalPrior, UniformPrior
+from leapwise.errors import InputError
+from leapwise.targets import Density, GaussianLikelihood, NormalPrior, UniformPrior
 
 DATA = np.array([0.3, -1.2, 2.0])
 SDS = np.array([0.1, 1.0, 3.0])

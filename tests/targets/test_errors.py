@@ -8,7 +8,7 @@ import pickle
 import numpy as np
 import pytest
 
-from understudy import errors
+from leapwise import errors
 
 EXPECTED = {
     errors.InputError: ValueError,
@@ -41,12 +41,12 @@ def test_the_table_is_complete():
     ours = {
         kind for _, kind in inspect.getmembers(errors, inspect.isclass) if kind.__module__ == errors.__name__
     }
-    assert ours == {errors.UnderstudyError, *EXPECTED}
+    assert ours == {errors.LeapwiseError, *EXPECTED}
 
 
 @pytest.mark.parametrize(("kind", "builtin"), EXPECTED.items(), ids=[kind.__name__ for kind in EXPECTED])
 def test_bases(kind, builtin):
-    assert issubclass(kind, errors.UnderstudyError)
+    assert issubclass(kind, errors.LeapwiseError)
     assert issubclass(kind, builtin)
     with pytest.raises(builtin, match=r"^what happened$"):
         raise make(kind)

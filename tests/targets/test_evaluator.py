@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from understudy import Evaluator, ForwardTarget, GaussianLikelihood, NormalPrior, Target
-from understudy.errors import InputError, OutputError
-from understudy.targets.engines import attempt as attempt_module
+from leapwise import Evaluator, ForwardTarget, GaussianLikelihood, NormalPrior, Target
+from leapwise.errors import InputError, OutputError
+from leapwise.execution import attempt as attempt_module
 
 DIM = 3
 BOUNDS = [(None, None), (0, None), (-2, 5)]

@@ -7,8 +7,8 @@ import functools
 import numpy as np
 import pytest
 
-from understudy import Evaluator, ForwardTarget, GaussianLikelihood, NormalPrior, UniformPrior
-from understudy.errors import EvaluationError, InputError, OutputError
+from leapwise import Evaluator, ForwardTarget, GaussianLikelihood, NormalPrior, UniformPrior
+from leapwise.errors import EvaluationError, InputError, OutputError
 
 DIM, M = 3, 4
 MIX = np.array([[1.0, 0.5, 0.0], [0.0, 1.0, -0.3], [0.7, 0.0, 1.0], [0.2, 0.2, 0.2]])

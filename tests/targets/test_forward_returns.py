@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy import Evaluator, ForwardTarget, GaussianLikelihood, NormalPrior
-from understudy.errors import OutputError
+from leapwise import Evaluator, ForwardTarget, GaussianLikelihood, NormalPrior
+from leapwise.errors import OutputError
 
 DIM, M = 3, 4
 MIX = np.arange(12.0).reshape(M, DIM)

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from understudy import ForwardTarget, GaussianLikelihood, NormalPrior, Target, UniformPrior
-from understudy.errors import InputError
-from understudy.targets.factory import from_factory
-from understudy.targets.identity import differences, identify
+from leapwise import ForwardTarget, GaussianLikelihood, NormalPrior, Target, UniformPrior
+from leapwise.errors import InputError
+from leapwise.targets.factory import from_factory
+from leapwise.targets.identity import differences, identify
 
 DATA = np.linspace(0.1, 2.0, 7)
 NAMES = ("a", "b", "c")
@@ -222,10 +222,10 @@ def test_what_a_users_object_holds_counts_only_if_it_cannot_change():
 def test_another_process_finds_the_same(tmp_path):
     script = """
 import json, numpy as np
-from understudy import ForwardTarget, GaussianLikelihood, NormalPrior
-from understudy.errors import InputError
-from understudy.targets.factory import from_factory
-from understudy.targets.identity import identify
+from leapwise import ForwardTarget, GaussianLikelihood, NormalPrior
+from leapwise.errors import InputError
+from leapwise.targets.factory import from_factory
+from leapwise.targets.identity import identify
 likelihood = GaussianLikelihood(np.linspace(0.1, 2.0, 7), covariance=0.3 * np.eye(7) + 0.1)
 target = ForwardTarget(lambda x: x, likelihood, NormalPrior(0.0, [1.0, 2.0, 3.0]), names=["a", "b", "c"])
 print(json.dumps(identify(target, "v")))

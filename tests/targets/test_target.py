@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy import Evaluator, Target
-from understudy.errors import InputError
+from leapwise import Evaluator, Target
+from leapwise.errors import InputError
 
 DIM = 3
 BOUNDS = [(None, None), (0, None), (-2, 5)]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy import Evaluator, Target
-from understudy.errors import OutputError
+from leapwise import Evaluator, Target
+from leapwise.errors import OutputError
 
 DIM = 3
 

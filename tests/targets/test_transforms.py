@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy.errors import InputError
-from understudy.targets import Transform
+from leapwise.errors import InputError
+from leapwise.targets import Transform
 
 INF = np.inf
 KINDS = {

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from understudy import HMC, RNSHMC, SoftplusNetwork, State, Target, UnitMetric
-from understudy.errors import InputError
-from understudy.testing import ExactTarget, check_invariance, gaussian, gumbel, student_t
+from leapwise import HMC, RNSHMC, SoftplusNetwork, State, Target, UnitMetric
+from leapwise.errors import InputError
+from leapwise.testing import ExactTarget, check_invariance, gaussian, gumbel, student_t
 
 KERNEL = HMC(0.9, 3, metric=UnitMetric())
 

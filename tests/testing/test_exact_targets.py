@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy import Evaluator, Target, testing
-from understudy.errors import InputError
-from understudy.testing import ExactTarget, gaussian
-from understudy.testing.statistics import Moments
+from leapwise import Evaluator, Target, testing
+from leapwise.errors import InputError
+from leapwise.testing import ExactTarget, gaussian
+from leapwise.testing.statistics import Moments
 
 NAMES = ("gaussian", "gumbel", "banana", "mixture", "student_t", "exponential")
 every_target = pytest.mark.parametrize("name", NAMES)

@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 import pytest
 
-from understudy import HMC, Mixture, State, UnitMetric
-from understudy.errors import InputError
-from understudy.testing import (
+from leapwise import HMC, Mixture, State, UnitMetric
+from leapwise.errors import InputError
+from leapwise.testing import (
     ExactTarget,
     check_balance,
     check_invariance,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from understudy.testing import check_invariance, gumbel
+from leapwise.testing import check_invariance, gumbel
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "own_kernel.py"
 

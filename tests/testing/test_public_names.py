@@ -1,4 +1,4 @@
-"""What `understudy.testing` offers is listed, explained, and not brought along by those who only sample."""
+"""What `leapwise.testing` offers is listed, explained, and not brought along by those who only sample."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from understudy import testing
+from leapwise import testing
 
 # Plain records that checks return; and tables, which their module explains.
 RECORDS = {"Balance", "Invariance", "SequentialTest", "LIES", "BROKEN"}
@@ -31,5 +31,5 @@ def test_every_name_is_explained_with_an_example(name):
 
 
 def test_sampling_does_not_bring_the_tests_along():
-    code = "import sys, understudy; sys.exit('understudy.testing' in sys.modules)"
+    code = "import sys, leapwise; sys.exit('leapwise.testing' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from understudy import Evaluator, State, Target
+from leapwise import Evaluator, State, Target
 
 Start = tuple[Evaluator, State]
 

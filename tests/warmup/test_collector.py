@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy.errors import InputError
-from understudy.targets import Evaluation
-from understudy.warmup.collector import Collector, take_accepted
+from leapwise.errors import InputError
+from leapwise.execution import Evaluation
+from leapwise.warmup.collector import Collector, take_accepted
 
 
 def evaluation(numbers, *, gradient=True, outputs=False):

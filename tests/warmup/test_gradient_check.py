@@ -7,10 +7,10 @@ import warnings
 import numpy as np
 import pytest
 
-import understudy as us
-from understudy.errors import GradientError, OutputError
-from understudy.problems import banana, gaussian, gumbel
-from understudy.warmup.gradient_check import check_density
+import leapwise as lw
+from leapwise.errors import GradientError, OutputError
+from leapwise.problems import banana, gaussian, gumbel
+from leapwise.warmup.gradient_check import check_density
 
 WRONG = {
     "sign": lambda x: x,
@@ -23,29 +23,29 @@ WRONG = {
 }
 
 
-METHODS = {"HMC": (us.HMC(), 20), "Auto": (us.Auto(us.QuadraticNetwork()), 60)}
+METHODS = {"HMC": (lw.HMC(), 20), "Auto": (lw.Auto(lw.QuadraticNetwork()), 60)}
 every_method = pytest.mark.parametrize(("method", "tune"), METHODS.values(), ids=list(METHODS))
 
 
 @every_method
 @pytest.mark.parametrize("name", WRONG)
 def test_a_wrong_gradient_is_named(name, method, tune):
-    target = us.Target(lambda x: -0.5 * x @ x, WRONG[name], dim=3)
+    target = lw.Target(lambda x: -0.5 * x @ x, WRONG[name], dim=3)
     with pytest.raises(GradientError, match="compare it with finite differences") as caught:
-        us.sample(target, draws=1, tune=tune, chains=2, random_seed=1, init=[1.5, 1.0, -0.5], method=method)
+        lw.sample(target, draws=1, tune=tune, chains=2, random_seed=1, init=[1.5, 1.0, -0.5], method=method)
     assert caught.value.run.cost.n_exact < 100, "before much is spent"
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_a_kink_or_an_edge_near_the_start_is_no_mistake(seed):
     """The error of the trapezoidal rule over a kink is as large as that of a wrong gradient, but not everywhere."""
-    sharp = us.Target(
+    sharp = lw.Target(
         lambda x: -np.abs(x).sum() if x[1] < 0.02 else -np.inf,
         lambda x: -np.sign(x),
         dim=2,
     )
     start = np.random.default_rng(seed).uniform(-0.02, 0.02, 2)
-    us.sample(sharp, draws=1, tune=20, chains=1, random_seed=seed, init=start, method=us.HMC())
+    lw.sample(sharp, draws=1, tune=20, chains=1, random_seed=seed, init=start, method=lw.HMC())
 
 
 @every_method
@@ -55,17 +55,17 @@ def test_a_right_gradient_is_not(make, method, tune):
     for seed in range(25 if tune == 20 else 5):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            us.sample(target, draws=1, tune=tune + 4 * target.dim, chains=1, random_seed=seed, method=method)
+            lw.sample(target, draws=1, tune=tune + 4 * target.dim, chains=1, random_seed=seed, method=method)
 
 
 @every_method
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
 @pytest.mark.parametrize("offset", [0.0, 1e6])
 def test_neither_scale_nor_offset_alarm(scale, offset, method, tune):
-    target = us.Target(lambda x: offset - 0.5 * x @ x / scale**2, lambda x: -x / scale**2, dim=5)
+    target = lw.Target(lambda x: offset - 0.5 * x @ x / scale**2, lambda x: -x / scale**2, dim=5)
     options = {"draws": 1, "tune": tune, "chains": 1, "random_seed": 1, "method": method}
-    us.sample(target, init=np.full(5, 2.0 * scale), **options)
-    us.sample(target, init=np.zeros(5), **options)
+    lw.sample(target, init=np.full(5, 2.0 * scale), **options)
+    lw.sample(target, init=np.zeros(5), **options)
 
 
 class Normal:
@@ -98,12 +98,12 @@ def test_a_wrong_gradient_of_a_likelihood_or_prior_of_ones_own_is_named(part, wr
     right = lambda x: -x  # noqa: E731
     likelihood = Normal(gradient.get("likelihood", right))
     prior = Normal(gradient.get("prior", right), dim=3)
-    target = us.ForwardTarget(lambda x: x - 1.0, likelihood, prior)
+    target = lw.ForwardTarget(lambda x: x - 1.0, likelihood, prior)
     if wrong is None:
-        us.sample(target, draws=5, chains=2, random_seed=1)
+        lw.sample(target, draws=5, chains=2, random_seed=1)
         return
     with pytest.raises(GradientError, match=f"of the {part} does not match its log-density") as caught:
-        us.sample(target, draws=5, chains=2, random_seed=1)
+        lw.sample(target, draws=5, chains=2, random_seed=1)
     assert caught.value.run.cost.n_exact <= 4
 
 
@@ -150,20 +150,20 @@ def test_a_kinked_or_stiff_density_is_no_mistake(scale, seed):
     check_density("prior", Laplace(), scale * white * (white > 0))  # many begin at the kink
     check_density("prior", Stairs(), np.round(white) + 10.0)
     for sd in (1e-6, 1.0, 1e3):
-        check_density("likelihood", us.GaussianLikelihood(np.full(5, scale), sd=sd), white)
+        check_density("likelihood", lw.GaussianLikelihood(np.full(5, scale), sd=sd), white)
         check_density(
-            "likelihood", us.GaussianLikelihood(white[0], sd=sd), white[:1]
+            "likelihood", lw.GaussianLikelihood(white[0], sd=sd), white[:1]
         )  # nothing changes there
-    check_density("prior", us.UniformPrior(np.zeros(5), np.ones(5)), white)  # outside most of them
+    check_density("prior", lw.UniformPrior(np.zeros(5), np.ones(5)), white)  # outside most of them
 
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("dim", [2, 4, 10, 15])
 def test_one_wrong_component_of_several_is_named(dim, seed):
     """By one chain or another, whatever the seed: a fortune in gradients would be spent on it."""
-    wrong = us.Target(lambda x: -0.5 * x @ x, lambda x: -x * (np.arange(dim) > 0), dim=dim)
+    wrong = lw.Target(lambda x: -0.5 * x @ x, lambda x: -x * (np.arange(dim) > 0), dim=dim)
     with pytest.raises(GradientError):
-        us.sample(wrong, draws=1, random_seed=seed)
+        lw.sample(wrong, draws=1, random_seed=seed)
 
 
 BAD_GRADIENTS = {
@@ -181,9 +181,9 @@ BAD_GRADIENTS = {
 @pytest.mark.parametrize("name", BAD_GRADIENTS)
 def test_a_likelihoods_gradient_of_another_form_is_named(name):
     gradient, error, said = BAD_GRADIENTS[name]
-    target = us.ForwardTarget(lambda x: x - 1.0, Normal(gradient), Normal(dim=3))
+    target = lw.ForwardTarget(lambda x: x - 1.0, Normal(gradient), Normal(dim=3))
     with pytest.raises(error, match=said) as caught:
-        us.sample(target, draws=5, chains=2, random_seed=1)
+        lw.sample(target, draws=5, chains=2, random_seed=1)
     assert caught.value.run.cost.n_exact <= 4
 
 

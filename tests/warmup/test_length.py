@@ -8,9 +8,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy import DiagonalMetric, State, UnitMetric
-from understudy.kernels import Info
-from understudy.warmup.length import SPREAD, TrajectoryLength
+from leapwise import DiagonalMetric, State, UnitMetric
+from leapwise.kernels import Info
+from leapwise.warmup.length import SPREAD, TrajectoryLength
 
 STEP = 0.1
 

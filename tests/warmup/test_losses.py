@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import understudy as us
-from understudy import HMC, Evaluator, Streams, Target
-from understudy.warmup.losses import EDGE_STEPS, MOST_STEPS
-from understudy.warmup.schedule import HMCWarmup
-from understudy.warmup.start import find_start
+import leapwise as lw
+from leapwise import HMC, Evaluator, Streams, Target
+from leapwise.warmup.losses import EDGE_STEPS, MOST_STEPS
+from leapwise.warmup.schedule import HMCWarmup
+from leapwise.warmup.start import find_start
 
 EDGED = {
     "disc": Target(lambda x: 0.0 if x @ x < 1 else -np.inf, np.zeros_like, dim=2),
@@ -40,14 +40,14 @@ def test_a_trajectory_at_an_edge_has_few_steps(name):
 @pytest.mark.parametrize("name", EDGED)
 def test_neither_kind_of_trajectory_shrinks_at_an_edge(name):
     """Whichever `HMC()` becomes: it would be paid for in gradients."""
-    run = us.sample(EDGED[name], draws=200, tune=200, method=HMC(), random_seed=1, progressbar=False)
+    run = lw.sample(EDGED[name], draws=200, tune=200, method=HMC(), random_seed=1, progressbar=False)
     assert run.cost.n_gradients < 4 * 400 * 2 * EDGE_STEPS
     assert run.kernel.step_size > 0.1
 
 
 def test_draws_of_a_cut_normal_are_right():
     """The mean square of a standard normal within the unit disc is 2 - 1 / (e^(1/2) - 1), of both parameters."""
-    run = us.sample(EDGED["cut normal"], draws=1500, method=HMC(), random_seed=2)
+    run = lw.sample(EDGED["cut normal"], draws=1500, method=HMC(), random_seed=2)
     exact = 2.0 - 1.0 / (np.exp(0.5) - 1.0)
     assert np.square(run.draws).sum(axis=2).mean() == pytest.approx(exact, abs=0.03)
 

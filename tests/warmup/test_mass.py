@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from scipy.stats import ortho_group
 
-from understudy import DenseMetric, DiagonalMetric, UnitMetric
-from understudy.warmup.mass import fisher_metric
+from leapwise import DenseMetric, DiagonalMetric, UnitMetric
+from leapwise.warmup.mass import fisher_metric
 
 SHAPES = ("diagonal", "dense")
 

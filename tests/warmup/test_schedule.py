@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from gaussians import start_gaussian
 
-from understudy import (
+from leapwise import (
     HMC,
     NUTS,
     RMHMC,
@@ -20,10 +20,10 @@ from understudy import (
     Target,
     UnitMetric,
 )
-from understudy.errors import InputError
-from understudy.warmup import require_tuning_steps, warmup_for
-from understudy.warmup.schedule import MOST_STEPS, NoWarmup, window_edges
-from understudy.warmup.trajectories import SETTLING_DEPTH
+from leapwise.errors import InputError
+from leapwise.warmup import require_tuning_steps, warmup_for
+from leapwise.warmup.schedule import MOST_STEPS, NoWarmup, window_edges
+from leapwise.warmup.trajectories import SETTLING_DEPTH
 
 CHAINS = 4
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from understudy import (
+from leapwise import (
     Evaluator,
     ForwardTarget,
     GaussianLikelihood,
@@ -14,9 +14,9 @@ from understudy import (
     Target,
     UniformPrior,
 )
-from understudy.errors import EvaluationError, InputError, StartError
-from understudy.warmup import find_start
-from understudy.warmup.start import ATTEMPTS, read_init
+from leapwise.errors import EvaluationError, InputError, StartError
+from leapwise.warmup import find_start
+from leapwise.warmup.start import ATTEMPTS, read_init
 
 CHAINS = 4
 

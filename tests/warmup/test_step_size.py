@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from gaussians import start_gaussian
 
-from understudy import DiagonalMetric, Evaluator, State, Streams, Target, UnitMetric
-from understudy.dynamics import PhasePoint, kinetic_energy, leapfrog
-from understudy.kernels.guides import ExactGuide
-from understudy.warmup.step_size import DualAveraging, first_step_size
+from leapwise import DiagonalMetric, Evaluator, State, Streams, Target, UnitMetric
+from leapwise.dynamics import PhasePoint, kinetic_energy, leapfrog
+from leapwise.kernels.guides import ExactGuide
+from leapwise.warmup.step_size import DualAveraging, first_step_size
 
 CURVES = {
     "exponential": lambda step: np.exp(-step),

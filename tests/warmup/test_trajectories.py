@@ -5,14 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import understudy as us
-from understudy import HMC, NUTS, Evaluator, State, Streams, Target
-from understudy.kernels import Info
-from understudy.warmup import warmup_for
-from understudy.warmup.descent import Descent, descend
-from understudy.warmup.efficiency import Efficiency
-from understudy.warmup.start import find_start
-from understudy.warmup.trajectories import rate_inside
+import leapwise as lw
+from leapwise import HMC, NUTS, Evaluator, State, Streams, Target
+from leapwise.kernels import Info
+from leapwise.warmup import warmup_for
+from leapwise.warmup.descent import Descent, descend
+from leapwise.warmup.efficiency import Efficiency
+from leapwise.warmup.start import find_start
+from leapwise.warmup.trajectories import rate_inside
 
 
 def regression(columns, noise=1.0, n=120):
@@ -62,7 +62,7 @@ RAW = {
 def test_regressions_on_raw_numbers_start(name, method):
     """From 10^5 to 10^12 above the lowest potential; means within a third of a posterior deviation, R-hat small."""
     target, least, sds = regression(RAW[name], noise=100.0 if name == "incomes" else 1.0)
-    run = us.sample(target, 500, tune=400, chains=4, method=method, random_seed=3, progressbar=False)
+    run = lw.sample(target, 500, tune=400, chains=4, method=method, random_seed=3, progressbar=False)
     found = run.draws.reshape(-1, target.dim)[:, :-1]
     assert (np.abs(found.mean(axis=0) - least) < 0.33 * sds).all()
     np.testing.assert_allclose(found.std(axis=0), sds, rtol=0.2)
@@ -81,7 +81,7 @@ class TestDescent:
         evaluator, state = self.start(target)
         before = evaluator.counts.n_gradients
         end, metric = descend(evaluator, state, "dense")
-        assert isinstance(metric, us.DenseMetric)
+        assert isinstance(metric, lw.DenseMetric)
         bottom = evaluator.value(np.append(least, np.log(100.0))[None]).potential
         assert (state.potential - bottom > 1e5).all() and (end.potential - bottom < 3e3).all()
         assert evaluator.counts.n_gradients - before < 4 * 100
@@ -95,7 +95,7 @@ class TestDescent:
         evaluator, state = self.start(Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=5))
         spent = evaluator.counts.n_gradients
         end, metric = descend(evaluator, state, "dense")
-        assert end is state and isinstance(metric, us.UnitMetric) and evaluator.counts.n_gradients == spent
+        assert end is state and isinstance(metric, lw.UnitMetric) and evaluator.counts.n_gradients == spent
 
     def test_it_does_not_follow_a_funnel_down(self):
         evaluator, state = self.start(funnel())
@@ -128,13 +128,13 @@ class TestDescent:
     def test_the_metric_has_the_shape_that_was_asked_for(self, shape):
         target, *_ = regression(RAW["years"])
         evaluator, state = self.start(target)
-        kind = {"diagonal": us.DiagonalMetric, "dense": us.DenseMetric}[shape]
+        kind = {"diagonal": lw.DiagonalMetric, "dense": lw.DenseMetric}[shape]
         assert isinstance(descend(evaluator, state, shape)[1], kind)
 
 
 class TestChoice:
     def kernel(self, target, seed):
-        return us.sample(
+        return lw.sample(
             target, 1, tune=500, chains=4, method=HMC(), random_seed=seed, progressbar=False
         ).kernel
 
@@ -150,9 +150,9 @@ class TestChoice:
         assert isinstance(self.kernel(funnel(), seed), NUTS)
 
     def test_the_run_says_which(self):
-        run = us.sample(funnel(), 1, tune=200, chains=4, method=HMC(), random_seed=1, progressbar=False)
+        run = lw.sample(funnel(), 1, tune=200, chains=4, method=HMC(), random_seed=1, progressbar=False)
         assert run.settings["method"] == "HMC" and run.settings["kernel"] == "NUTS"
-        run = us.sample(funnel(), 1, tune=200, chains=4, method=NUTS(), random_seed=1, progressbar=False)
+        run = lw.sample(funnel(), 1, tune=200, chains=4, method=NUTS(), random_seed=1, progressbar=False)
         assert run.settings["method"] == run.settings["kernel"] == "NUTS"
 
     @pytest.mark.parametrize("n_steps", [20, 21, 25, 40, 60, 100])

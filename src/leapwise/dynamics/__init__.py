@@ -1,0 +1,56 @@
+"""Hamiltonian motion of a batch of chains: metrics, leapfrog, swings, generalised leapfrog.
+
+Nothing here knows of targets: a *force* is any function of positions that returns potentials and gradients.
+"""
+
+from leapwise.dynamics.generalized_leapfrog import (
+    InvertedMetric,
+    RiemannianPoint,
+    evaluate_metric,
+    generalized_leapfrog,
+    riemannian_energy,
+    riemannian_momentum,
+)
+from leapwise.dynamics.hessian_metric import HessianMetric
+from leapwise.dynamics.implicit import ImplicitSolver
+from leapwise.dynamics.leapfrog import Force, Gradient, PhasePoint, glide, leapfrog
+from leapwise.dynamics.metric_check import check_metric
+from leapwise.dynamics.metrics import (
+    DenseMetric,
+    DiagonalMetric,
+    EuclideanMetric,
+    LocalMetric,
+    ProductMetric,
+    RiemannianMetric,
+    UnitMetric,
+    batched_cholesky,
+    kinetic_energy,
+)
+from leapwise.dynamics.swing import swing
+
+__all__ = [
+    "DenseMetric",
+    "DiagonalMetric",
+    "EuclideanMetric",
+    "Force",
+    "Gradient",
+    "HessianMetric",
+    "ImplicitSolver",
+    "InvertedMetric",
+    "LocalMetric",
+    "PhasePoint",
+    "ProductMetric",
+    "RiemannianMetric",
+    "RiemannianPoint",
+    "UnitMetric",
+    "batched_cholesky",
+    "check_metric",
+    "evaluate_metric",
+    "generalized_leapfrog",
+    "glide",
+    "kinetic_energy",
+    "leapfrog",
+    "riemannian_energy",
+    "riemannian_momentum",
+    "swing",
+]

@@ -1,0 +1,276 @@
+r"""The paper's four experiments (section 5), its settings of the four methods, and the figures it printed (Table 1).
+
+The paper runs one chain: 5000 iterations of burn-in, of which those after the first 1000 give the training set (the
+values of accepted proposals), and 5000 that are kept. Here four chains move together and share that: 1250 + 1250 each,
+nothing collected in the first 250. Nothing is lost by it: a chain starts in the posterior. All methods begin at the
+same positions, the last draws of a short run of the self-tuned ``HMC()`` (`start`), because from random positions the
+paper's step sizes are unstable. That run is not counted for any method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from typing import Any, Literal
+
+import numpy as np
+
+from leapwise.errors import InputError
+from leapwise.kernels import HMC, RMHMC
+from leapwise.paper.cells import Cells
+from leapwise.problems import elliptic_pde, logistic_a9a, logistic_bank, logistic_simulated
+from leapwise.problems.problem import Problem
+from leapwise.results import Run
+from leapwise.run import sample
+from leapwise.surrogates import SoftplusNetwork
+from leapwise.warmup import ARNSHMC, RNSHMC, RNSRMHMC
+
+METHODS = ("hmc", "rmhmc", "rns-hmc", "rns-rmhmc")
+METHOD_TITLES = {
+    "hmc": "HMC",
+    "rmhmc": "RMHMC",
+    "rns-hmc": "RNS-HMC",
+    "rns-rmhmc": "RNS-RMHMC",
+    "arns-hmc": "ARNS-HMC",
+}
+MAX_TRAINING = 5000
+START_TUNE, START_DRAWS, START_SEED = 150, 20, 1
+
+AnyMethod = HMC | RMHMC | RNSHMC | RNSRMHMC | ARNSHMC
+
+
+@dataclass(frozen=True)
+class Size:
+    """How long to run: chains, and iterations of each."""
+
+    burn_in: int = 1250
+    kept: int = 1250
+    chains: int = 4
+
+
+PAPER_SIZE = Size()
+
+
+@dataclass(frozen=True)
+class PaperRow:
+    """A row of the paper's Table 1.
+
+    Attributes
+    ----------
+    acceptance : float
+    ess : (float, float, float)
+        Smallest, median and largest over the parameters, of 5000 draws.
+    seconds : float
+        For one iteration, on the authors' machine.
+    min_ess_rate : float
+        Smallest ESS divided by the time of all kept draws.
+    speed_up : float
+        That, over HMC's.
+    """
+
+    acceptance: float
+    ess: tuple[float, float, float]
+    seconds: float
+    min_ess_rate: float
+    speed_up: float
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One of the paper's four posteriors and what the paper did with it.
+
+    Attributes
+    ----------
+    name : str
+        What the command line calls it.
+    title : str
+        What the paper's table calls it.
+    maker : callable
+        Makes the problem.
+    n_hidden : int
+        Hidden units of the surrogate, s in the paper.
+    form : {"full", "diagonal"}
+        What RNS-RMHMC makes of the surrogate's Hessian.
+    paper : dict of str to PaperRow
+        What the paper printed, by method.
+    """
+
+    name: str
+    title: str
+    maker: Callable[[], Problem]
+    n_hidden: int
+    form: Literal["full", "diagonal"]
+    paper: dict[str, PaperRow]
+
+    @property
+    def problem(self) -> Problem:
+        """The posterior, made when first asked for."""
+        return _made(self.maker)
+
+    @property
+    def surrogate(self) -> SoftplusNetwork:
+        """The paper's surrogate: s random softplus units."""
+        return SoftplusNetwork(self.n_hidden)
+
+    def method(self, name: str, **changes: Any) -> AnyMethod:
+        """Make one of the methods with the paper's settings and collection rule.
+
+        Parameters
+        ----------
+        name : {"hmc", "rmhmc", "rns-hmc", "rns-rmhmc", "arns-hmc"}
+        **changes
+            Other settings of a surrogate method, such as ``collect="all"`` or ``freeze_after=100``.
+        """
+        hmc = HMC(*self.problem.settings["hmc"])
+        step_size, n_steps = self.problem.settings["rmhmc"]
+        fixed = (n_steps, n_steps)  # the paper's RMHMC: only so do its effective sample sizes fit
+        training: dict[str, Any] = {
+            "collect": "accepted",
+            "max_training": MAX_TRAINING,
+            "explore": hmc,
+        } | changes
+        if name == "hmc":
+            return hmc
+        if name == "rmhmc":
+            return RMHMC(step_size, fixed, metric=self.problem.metric)
+        if name == "rns-hmc":
+            return RNSHMC(self.surrogate, hmc.step_size, hmc.n_steps, **training)
+        if name == "arns-hmc":
+            return ARNSHMC(self.surrogate, hmc.step_size, hmc.n_steps, **training)
+        if name == "rns-rmhmc":
+            return RNSRMHMC(self.surrogate, step_size, fixed, form=self.form, **training)
+        raise InputError(f"there is no method {name!r}; the known ones are {', '.join(METHODS)} and arns-hmc")
+
+
+EXPERIMENTS = {
+    each.name: each
+    for each in (
+        Experiment(
+            "simulated",
+            "LR (simulated)",
+            logistic_simulated,
+            2000,
+            "full",
+            {
+                "hmc": PaperRow(0.76, (4351, 5000, 5000), 0.061, 14.17, 1),
+                "rmhmc": PaperRow(0.80, (1182, 1496, 1655), 3.794, 0.06, 0.004),
+                "rns-hmc": PaperRow(0.76, (4449, 4999, 5000), 0.007, 123.56, 8.72),
+                "rns-rmhmc": PaperRow(0.82, (1116, 1471, 1662), 0.103, 2.17, 0.15),
+            },
+        ),
+        Experiment(
+            "bank",
+            "LR (bank marketing)",
+            logistic_bank,
+            1000,
+            "full",
+            {
+                "hmc": PaperRow(0.70, (2005, 2454, 3368), 0.061, 6.52, 1),
+                "rmhmc": PaperRow(0.92, (1769, 2128, 2428), 0.631, 0.56, 0.09),
+                "rns-hmc": PaperRow(0.70, (1761, 2358, 3378), 0.007, 52.22, 8.01),
+                "rns-rmhmc": PaperRow(0.90, (1974, 2254, 2457), 0.027, 14.41, 2.21),
+            },
+        ),
+        Experiment(
+            "a9a",
+            "LR (a9a, 60 dimensions)",
+            logistic_a9a,
+            2500,
+            "full",
+            {
+                "hmc": PaperRow(0.72, (1996, 2959, 3564), 0.033, 11.96, 1),
+                "rmhmc": PaperRow(0.82, (5000, 5000, 5000), 3.492, 0.29, 0.02),
+                "rns-hmc": PaperRow(0.68, (1835, 2650, 3203), 0.005, 81.80, 6.84),
+                "rns-rmhmc": PaperRow(0.79, (4957, 5000, 5000), 0.370, 2.68, 0.22),
+            },
+        ),
+        Experiment(
+            "elliptic",
+            "Elliptic PDE",
+            partial(elliptic_pde, observations="paper"),
+            1000,
+            "diagonal",
+            {
+                "hmc": PaperRow(0.91, (4533, 5000, 5000), 0.775, 1.17, 1),
+                "rmhmc": PaperRow(0.80, (5000, 5000, 5000), 4.388, 0.23, 0.20),
+                "rns-hmc": PaperRow(0.75, (2306, 3034, 3516), 0.066, 7.10, 6.07),
+                "rns-rmhmc": PaperRow(0.66, (2126, 4052, 5000), 0.097, 4.38, 3.74),
+            },
+        ),
+    )
+}
+
+
+@lru_cache(maxsize=1)  # the largest holds 40 MB
+def _made(maker: Callable[[], Problem]) -> Problem:
+    return maker()
+
+
+def get_experiment(name: str) -> Experiment:
+    """Return the experiment called `name`.
+
+    Examples
+    --------
+    >>> get_experiment("bank").n_hidden
+    1000
+    """
+    if name not in EXPERIMENTS:
+        raise InputError(f"there is no experiment {name!r}; the known ones are {', '.join(EXPERIMENTS)}")
+    return EXPERIMENTS[name]
+
+
+def start(experiment: Experiment, cells: Cells, chains: int = 4) -> np.ndarray:
+    """Return the positions ``(chains, dim)`` at which all methods begin: a cell of its own."""
+
+    def compute() -> dict[str, Any]:
+        run = finished(
+            sample(
+                experiment.problem.target,
+                START_DRAWS,
+                tune=START_TUNE,
+                chains=chains,
+                random_seed=START_SEED,
+                progressbar=cells.progressbar,
+            )
+        )
+        return {"position": run.draws[:, -1].copy()}
+
+    settings = {"tune": START_TUNE, "draws": START_DRAWS, "chains": chains, "seed": START_SEED}
+    found: np.ndarray = cells.get(f"start · {experiment.name}", settings, compute)["position"]
+    return found
+
+
+def run_method(
+    experiment: Experiment,
+    method: AnyMethod,
+    size: Size,
+    position: np.ndarray,
+    seed: int = 2,
+    progressbar: bool | None = False,
+) -> Run:
+    """Run a method from `position` (see `start`) for its burn-in and kept draws."""
+    return finished(
+        sample(
+            experiment.problem.target,
+            size.kept,
+            tune=size.burn_in,
+            chains=size.chains,
+            method=method,
+            init=position,
+            random_seed=seed,
+            progressbar=progressbar,
+        )
+    )
+
+
+def finished(run: Run) -> Run:
+    """Return the run, or go on with the interrupt that `sample` turned into a shorter run: half a cell is none."""
+    if not run.complete:
+        raise KeyboardInterrupt
+    return run
+
+
+def size_settings(size: Size) -> dict[str, int]:
+    """Return a size as settings of a cell."""
+    return asdict(size)

@@ -1,0 +1,101 @@
+"""What every reproduced figure and table offers, and how they are drawn: one palette, one way to open a picture."""
+
+from __future__ import annotations
+
+import csv
+from os import PathLike
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from leapwise.results.datatree import require_writable
+from leapwise.results.plots import require_picture
+
+#: The colours of Okabe and Ito, which colour-blind readers can tell apart.
+OKABE_ITO = {
+    "black": "#000000",
+    "orange": "#e69f00",
+    "sky": "#56b4e9",
+    "green": "#009e73",
+    "yellow": "#f0e442",
+    "blue": "#0072b2",
+    "vermillion": "#d55e00",
+    "purple": "#cc79a7",
+}
+
+#: One colour for each method, the same in every figure.
+METHOD_COLOURS = {
+    "hmc": OKABE_ITO["black"],
+    "rmhmc": OKABE_ITO["purple"],
+    "rns-hmc": OKABE_ITO["blue"],
+    "rns-rmhmc": OKABE_ITO["orange"],
+    "arns-hmc": OKABE_ITO["vermillion"],
+}
+
+#: One colour for each surrogate, the same in every figure.
+SURROGATE_COLOURS = {
+    "GP": OKABE_ITO["blue"],
+    "FITC": OKABE_ITO["orange"],
+    "RBF": OKABE_ITO["green"],
+    "softplus": OKABE_ITO["vermillion"],
+}
+
+
+@runtime_checkable
+class Figure(Protocol):
+    """A reproduced figure: its numbers, what they say, and its picture.
+
+    Attributes
+    ----------
+    rows : list of dict
+        The numbers, one dict for each line of the CSV file; all have the same keys.
+    caption : str
+        One or two honest sentences that say what was found.
+    """
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """The numbers."""
+        ...
+
+    @property
+    def caption(self) -> str:
+        """What was found."""
+        ...
+
+    def draw(self, path: str | PathLike[str]) -> Path:
+        """Draw the picture. Needs the extra ``plots``."""
+        ...
+
+
+def save_table(rows: list[dict[str, Any]], path: str | PathLike[str]) -> Path:
+    """Write rows as CSV; the folder is made if it is missing.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_table([{"N": 10, "error": 0.5}], Path(folder) / "table.csv").read_text().splitlines()
+    ['N,error', '10,0.5']
+    """
+    file = require_writable(path)
+    with file.open("w", newline="", encoding="utf-8") as stream:
+        writer = csv.DictWriter(stream, fieldnames=list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    return file
+
+
+def open_picture(path: str | PathLike[str], width: float = 12.0, height: float = 4.0) -> tuple[Path, Any]:
+    """Return the file and an empty matplotlib figure for it, of so many inches.
+
+    Finish with ``figure.savefig(file, dpi=150)``. No pyplot: the user's own figures and backend are left alone.
+
+    Raises
+    ------
+    MissingExtraError
+        If matplotlib is not installed.
+    """
+    file = require_picture(path)
+    from matplotlib.figure import Figure
+
+    return file, Figure(figsize=(width, height), layout="constrained")

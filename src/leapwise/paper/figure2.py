@@ -1,0 +1,176 @@
+"""Figure 2: force map and trajectories on the banana, exact and by a small network.
+
+A network of 40 softplus units learns from 400 accepted states of exact HMC, whose step size is chosen for the paper's
+acceptance of 0.97. Several are trained; the one with the median acceptance is drawn.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leapwise.paper.banana_flow import HIGH, START, WIDE, Sketch, compare_on_banana, exact_force
+from leapwise.paper.cells import Cells
+from leapwise.paper.figure import METHOD_COLOURS, OKABE_ITO, open_picture
+from leapwise.problems import banana
+
+QUICK = Sketch(networks=10)
+PAPER = {"exact": 0.97, "surrogate": 0.88}
+LONGEST = 30.0  # of an arrow: forces far out in the tails would hide all others
+
+
+@dataclass(frozen=True, eq=False)
+class Figure2:
+    """The numbers of figure 2.
+
+    Attributes
+    ----------
+    sketch : Sketch
+    found : dict
+        What `leapwise.paper.banana_flow.compare_on_banana` returned.
+    """
+
+    sketch: Sketch
+    found: dict[str, Any]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One for exact HMC, one for each network."""
+        exact = {
+            "method": "HMC",
+            "network": -1,
+            "acceptance": self.found["exact"],
+            "paper_acceptance": PAPER["exact"],
+            "drawn": True,
+        }
+        return [exact] + [
+            {
+                "method": "RNS-HMC",
+                "network": i,
+                "acceptance": float(each),
+                "paper_acceptance": PAPER["surrogate"],
+                "drawn": i == self.found["chosen"],
+            }
+            for i, each in enumerate(self.found["acceptance"])
+        ]
+
+    @property
+    def caption(self) -> str:
+        """What was found."""
+        each = self.found["acceptance"]
+        return (
+            f"Acceptance goes from {self.found['exact']:.2f} with HMC to {np.median(each):.2f} on the flow of a "
+            f"network of {self.sketch.n_hidden} units trained on {self.sketch.size} states (median of {len(each)} "
+            f"networks, {each.min():.2f} to {each.max():.2f}); in the paper from {PAPER['exact']} to "
+            f"{PAPER['surrogate']}. Inside the data its force is off by {self.force_error():.0%} of the typical force."
+        )
+
+    def force_error(self) -> float:
+        """Return the median error of the force over its median size, where the density is above e^-6 of the mode's."""
+        inside = self.found["potential"] - self.found["potential"].min() < 6.0
+        wrong = np.linalg.norm(self.found["force"] - self.found["exact_force"], axis=1)[inside]
+        return float(np.median(wrong) / np.median(np.linalg.norm(self.found["exact_force"], axis=1)[inside]))
+
+    def draw(self, path: str | PathLike[str]) -> Path:
+        """Draw the force map and two panels of trajectories. Needs the extra ``plots``."""
+        file, figure = open_picture(path, 15.0, 5.0)
+        panels = figure.subplots(1, 3, sharex=True, sharey=True)
+        self._force_map(panels[0])
+        median = float(self.found["acceptance"][self.found["chosen"]])
+        titles = [
+            f"{method}: acceptance {ours:.2f} (paper {theirs})"
+            for method, ours, theirs in (
+                ("HMC", self.found["exact"], PAPER["exact"]),
+                ("RNS-HMC", median, PAPER["surrogate"]),
+            )
+        ]
+        self._trajectories(panels[1], "exact_paths", titles[0], "hmc")
+        self._trajectories(panels[2], "paths", titles[1], "rns-hmc")
+        for panel in panels:
+            panel.set(xlabel=r"$\theta_1$", xlim=(WIDE[0], WIDE[-1]), ylim=(HIGH[0], HIGH[-1]))
+        panels[0].set_ylabel(r"$\theta_2$")
+        figure.suptitle(
+            f"Banana-shaped posterior: a network of {self.sketch.n_hidden} softplus units, "
+            f"trained on {self.sketch.size} states",
+            fontsize=11,
+        )
+        figure.savefig(file, dpi=150)
+        return file
+
+    def _force_map(self, panel: Any) -> None:
+        x, y = self.found["grid"].T
+        for key, colour, label, width in (
+            ("exact_force", OKABE_ITO["vermillion"], "exact", 0.007),
+            ("force", OKABE_ITO["blue"], "network", 0.0035),
+        ):
+            arrows = _shortened(self.found[key])
+            panel.quiver(
+                x,
+                y,
+                *arrows.T,
+                color=colour,
+                width=width,
+                angles="xy",
+                scale_units="xy",
+                scale=130.0,
+                label=label,
+            )
+        panel.plot(
+            *self.found["training"].T, ".", color="0.6", markersize=2, zorder=0, label="training states"
+        )
+        _contours(panel)
+        panel.set_title("force map; longer arrows are cut at one length")
+        panel.legend(loc="upper right", fontsize=8, framealpha=1.0)
+
+    def _trajectories(self, panel: Any, key: str, title: str, method: str) -> None:
+        _contours(panel)
+        paths = self.found[key]
+        for path in paths:
+            panel.plot(*path.T, color=METHOD_COLOURS[method], linewidth=1.0, marker=".", markersize=3)
+        panel.plot(*START, "s", color=OKABE_ITO["vermillion"], markersize=8, label="start", zorder=5)
+        panel.plot(*paths[:, -1].T, "o", color=OKABE_ITO["orange"], markersize=7, label="proposals", zorder=5)
+        panel.set_title(title)
+        panel.legend(loc="upper right", fontsize=8, framealpha=1.0)
+
+
+def figure2(quick: bool = False, cells: Cells | None = None, *, sketch: Sketch | None = None) -> Figure2:
+    """Compare force and trajectories.
+
+    Parameters
+    ----------
+    quick : bool
+        Fewer networks: seconds.
+    cells : Cells, optional
+        Where the numbers are kept.
+    sketch : Sketch, optional
+        Other sizes.
+
+    Examples
+    --------
+    >>> from leapwise.paper.figure2 import figure2
+    >>> figure2(quick=True).rows[0]["method"]  # doctest: +SKIP
+    'HMC'
+    """
+    sketch = sketch or (QUICK if quick else Sketch())
+    cells = cells or Cells()
+    cells.expect(1)
+    return Figure2(sketch, cells.get("fig2", sketch.settings(), partial(compare_on_banana, sketch)))
+
+
+def _shortened(force: np.ndarray) -> np.ndarray:
+    size = np.linalg.norm(force, axis=1, keepdims=True)
+    return np.asarray(force * np.minimum(1.0, LONGEST / np.maximum(size, 1e-12)))
+
+
+def _contours(panel: Any) -> None:
+    """Draw where the density is e^-1, e^-3, e^-6 and e^-10 of the highest."""
+    wide, high = np.linspace(WIDE[0], WIDE[-1], 200), np.linspace(HIGH[0], HIGH[-1], 200)
+    x, y = np.meshgrid(wide, high)
+    potential, _ = exact_force(banana().target)(np.stack([x.ravel(), y.ravel()], axis=1))
+    levels = (potential - potential.min()).reshape(x.shape)
+    panel.contour(wide, high, levels, levels=[1, 3, 6, 10], colors="0.75", linewidths=0.9, zorder=0)

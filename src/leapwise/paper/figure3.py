@@ -1,0 +1,177 @@
+"""Figure 3: four surrogates of a narrow 32-dimensional Gaussian, against the number of observations.
+
+The Gaussian is ten times wider along (1, ..., 1) than across. Time to train, acceptance of the flow, and mean effective
+sample size for each second of sampling (training not counted), for a full Gaussian process, FITC with 1000 inducing
+points, and networks of 1000 radial or additive units. The step size keeps exact HMC's acceptance at 0.7; the paper does
+not give its number of steps, here it is drawn from 1 to 20.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from leapwise.paper.cells import Cells
+from leapwise.paper.figure import OKABE_ITO, SURROGATE_COLOURS, open_picture
+from leapwise.paper.gaussian_flow import QUICK, SURROGATES, Race, explore_gaussian, run_all
+from leapwise.paper.surrogate_flow import Explored
+
+TITLES = {"GP": "full GP", "FITC": "FITC", "RBF": "RBF network", "softplus": "additive network"}
+MARKERS = {"GP": "o", "FITC": "s", "RBF": "^", "softplus": "D"}
+BAR = (0.1, 0.9)  # 80 % of the runs
+
+
+@dataclass(frozen=True, eq=False)
+class Figure3:
+    """The numbers of figure 3.
+
+    Attributes
+    ----------
+    race : Race
+    found : dict of (str, int) to dict
+        By surrogate and number of observations: arrays with one entry for each run.
+    exact : float
+        Acceptance of exact HMC.
+    """
+
+    race: Race
+    found: dict[tuple[str, int], dict[str, np.ndarray]]
+    exact: float
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One for each surrogate and number of observations: medians, and ends of the 80 % bars."""
+        rows = []
+        for (name, size), cell in self.found.items():
+            row: dict[str, Any] = {"surrogate": name, "observations": size, "runs": self.race.runs}
+            for quantity, of in _QUANTITIES.items():
+                low, middle, high = _median_and_bar(of(cell))
+                row |= {quantity: middle, f"{quantity}_low": low, f"{quantity}_high": high}
+            rows.append(row)
+        return rows
+
+    @property
+    def caption(self) -> str:
+        """What was found."""
+        sizes = self.race.sizes
+        first = {name: self._median(name, sizes[0], "acceptance") for name in SURROGATES}
+        last = {name: self._median(name, sizes[-1], "acceptance") for name in SURROGATES}
+        slower = self._median("GP", sizes[-1], "training_seconds") / self._median(
+            "softplus", sizes[-1], "training_seconds"
+        )
+        best = max(SURROGATES, key=lambda name: max(self._median(name, n, "ess_rate") for n in sizes))
+        peak = max(sizes, key=lambda n: self._median("GP", n, "ess_rate"))
+        return (
+            f"From {sizes[0]} observations the networks have an acceptance of {first['softplus']:.2f} (additive) and "
+            f"{first['RBF']:.2f} (RBF), the processes {first['GP']:.2f} (full) and {first['FITC']:.2f} (FITC); from "
+            f"{sizes[-1]} it is {last['softplus']:.2f}, {last['RBF']:.2f}, {last['GP']:.2f} and {last['FITC']:.2f}, "
+            f"and the full process takes {slower:.0f} times as long to train as the additive network. The most "
+            f"effective draws a second come from the {TITLES[best]}; the full process has its best at {peak} "
+            f"(medians of {self.race.runs} runs; exact HMC: {self.exact:.2f})."
+        )
+
+    def draw(self, path: str | PathLike[str]) -> Path:
+        """Draw medians with 80 % bars. Needs the extra ``plots``."""
+        file, figure = open_picture(path, 14.0, 4.8)
+        panels = figure.subplots(1, 3)
+        for panel, of in zip(panels, _QUANTITIES.values(), strict=True):
+            for k, name in enumerate(SURROGATES):
+                self._curve(panel, name, of, shift=1.0 + 0.012 * (k - 1.5))
+            panel.set(xlabel="observations", xscale="log")
+            panel.set_xticks(self.race.sizes, [str(n) for n in self.race.sizes])
+            panel.minorticks_off()
+            panel.grid(color="0.92")
+        left, middle, right = panels
+        left.set(title="time to train", ylabel="seconds", yscale="log")
+        middle.set(title="acceptance", ylabel="acceptance probability", ylim=(-0.02, 1.0))
+        middle.axhline(self.exact, color=OKABE_ITO["black"], linestyle="--", label="exact HMC")
+        right.set(title="efficiency, training not counted", ylabel="mean ESS for each second of sampling")
+        right.set_ylim(bottom=0.0)
+        figure.legend(*middle.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
+        figure.suptitle(
+            f"Surrogates of a {self.race.dim}-dimensional Gaussian, {self.race.n_nodes} inducing points or units "
+            f"(medians and 80 % bars of {self.race.runs} runs)",
+            fontsize=11,
+        )
+        figure.savefig(file, dpi=150)
+        return file
+
+    def _curve(self, panel: Any, name: str, of: _Quantity, shift: float) -> None:
+        low, middle, high = np.transpose(
+            [_median_and_bar(of(self.found[name, size])) for size in self.race.sizes]
+        )
+        panel.errorbar(
+            np.array(self.race.sizes) * shift,  # a little apart, so that bars can be told from each other
+            middle,
+            [middle - low, high - middle],
+            color=SURROGATE_COLOURS[name],
+            marker=MARKERS[name],
+            markersize=5,
+            capsize=3,
+            label=TITLES[name],
+        )
+
+    def _median(self, name: str, size: int, quantity: str) -> float:
+        return float(np.median(_QUANTITIES[quantity](self.found[name, size])))
+
+
+def figure3(quick: bool = False, cells: Cells | None = None, *, race: Race | None = None) -> Figure3:
+    """Compare the surrogates.
+
+    Parameters
+    ----------
+    quick : bool
+        Fewer sizes, runs and draws: a minute or two.
+    cells : Cells, optional
+        Where finished pieces, one for each number of observations and run, are kept.
+    race : Race, optional
+        Other sizes.
+
+    Examples
+    --------
+    >>> from leapwise.paper.figure3 import figure3
+    >>> figure3(quick=True).rows[0]["surrogate"]  # doctest: +SKIP
+    'GP'
+    """
+    race = race or (QUICK if quick else Race())
+    cells = cells or Cells()
+    cells.expect(1 + race.runs * len(race.sizes))
+    exploration = cells.get("fig3 · exploration", race.settings(), partial(explore_gaussian, race))
+    explored = Explored.from_numbers(exploration)
+    parts = {
+        (size, run): cells.get(
+            f"fig3 · {size} observations · run {run + 1}",
+            race.settings(size=size, run=run),
+            partial(run_all, race, size, run, explored),
+        )
+        for size in race.sizes
+        for run in range(race.runs)
+    }
+    found = {
+        (name, size): {
+            key: np.array([parts[size, run][f"{name} {key}"] for run in range(race.runs)])
+            for key in ("training_seconds", "acceptance", "ess", "seconds")
+        }
+        for name in SURROGATES
+        for size in race.sizes
+    }
+    return Figure3(race, found, float(exploration["exact"]))
+
+
+_Quantity = Callable[[dict[str, np.ndarray]], np.ndarray]
+_QUANTITIES: dict[str, _Quantity] = {
+    "training_seconds": lambda cell: cell["training_seconds"],
+    "acceptance": lambda cell: cell["acceptance"],
+    "ess_rate": lambda cell: cell["ess"] / cell["seconds"],
+}
+
+
+def _median_and_bar(runs: np.ndarray) -> tuple[float, float, float]:
+    low, middle, high = np.quantile(runs, (BAR[0], 0.5, BAR[1]))
+    return float(low), float(middle), float(high)

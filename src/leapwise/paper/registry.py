@@ -1,0 +1,64 @@
+"""What can be reproduced, by the names of the command line; imported only when asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from leapwise.errors import InputError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One table, figure or check.
+
+    Attributes
+    ----------
+    name : str
+    title : str
+        What it shows, in a few words.
+    maker : str
+        The function that computes it, as ``module:function``; it takes ``quick=`` and ``cells=``.
+    """
+
+    name: str
+    title: str
+    maker: str
+
+    def load(self) -> Callable[..., Any]:
+        """Import the function."""
+        module, function = self.maker.split(":")
+        found: Callable[..., Any] = getattr(import_module(f"leapwise.paper.{module}"), function)
+        return found
+
+
+_ENTRIES = (
+    Entry("table1", "four samplers on four posteriors", "table1:table1"),
+    Entry("fig1", "four surrogates of a parabola", "figure1:figure1"),
+    Entry("fig2", "force and trajectories of a surrogate on the banana", "figure2:figure2"),
+    Entry("fig3", "surrogates of a 32-dimensional Gaussian against training size", "figure3:figure3"),
+    Entry("fig4", "acceptance over dimension and hidden units", "figure4:figure4"),
+    Entry("fig5", "acceptance over training size and hidden units", "figure5:figure5"),
+    Entry("fig6", "marginals of HMC and RNS-HMC", "figure6:figure6"),
+    Entry("fig7", "acceptance of ARNS-HMC while it learns", "figure7:figure7"),
+    Entry("fig8", "error of the mean against running time", "figure8:figure8"),
+    Entry("agreement", "draws of the surrogate methods held against exact HMC", "agreement:agreement_check"),
+)
+_BY_NAME = {entry.name: entry for entry in _ENTRIES}
+
+NAMES = tuple(_BY_NAME)
+
+
+def get(name: str) -> Entry:
+    """Return the entry called `name`.
+
+    Examples
+    --------
+    >>> get("fig1").title
+    'four surrogates of a parabola'
+    """
+    if name not in _BY_NAME:
+        raise InputError(f"there is no experiment {name!r}; the known ones are {', '.join(NAMES)}")
+    return _BY_NAME[name]

@@ -1,0 +1,22 @@
+r"""The elliptic PDE inverse problem of the paper's section 5.2, solved from scratch and fast.
+
+================ ==========================================================================================
+`karhunen_loeve` the modes of the log-diffusivity
+`grid`           bilinear elements as array operations
+`solver`         the pressure for a diffusivity: assembly, factorisation
+`model`          mode weights to observed pressures, and the adjoint
+`fisher`         the Fisher metric and the contractions of its derivative
+`problem`        all of it as a posterior
+`plots`          pictures of the inferred field
+================ ==========================================================================================
+
+Notation: c diffusivity, u pressure, :math:`\theta` mode weights, :math:`\Phi` modes at Gauss points, K
+stiffness matrix, D nodes to slopes, P sums over Gauss points that share a slope, O observation, J Jacobian
+of the outputs :math:`O u`.
+"""
+
+from leapwise.problems.elliptic.model import EllipticModel
+from leapwise.problems.elliptic.plots import plot_field
+from leapwise.problems.elliptic.problem import EllipticProblem, elliptic_pde
+
+__all__ = ["EllipticModel", "EllipticProblem", "elliptic_pde", "plot_field"]

@@ -1,0 +1,142 @@
+r"""Counts along a line: Poisson regression on a latent Gaussian process whose scales are unknown too.
+
+At 20 points :math:`t_i` of [0, 1] counts are seen, :math:`y_i \sim \text{Poisson}(e^{f_i})`, with
+
+.. math::
+    f = \log 3 + \alpha L(\ell)\, z, \qquad L L^T = R(\ell), \quad z \sim N(0, I), \qquad
+    R_{ij} = (1 + r) e^{-r}, \quad r = \sqrt 3\, |t_i - t_j| / \ell
+
+(Matern 3/2). The parameters are :math:`(\log \alpha, \log \ell, z_1, \ldots, z_{20})`. For the gradient by
+:math:`\log \ell` the Cholesky factor is differentiated (Murray 2016): with :math:`\Phi` the lower triangle, its
+diagonal halved,
+
+.. math:: dL = L\, \Phi\big(L^{-1}\, dR\, L^{-T}\big), \qquad dR_{ij} / d \log \ell = r^2 e^{-r}.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import gammaln
+
+from leapwise.problems.problem import Problem
+from leapwise.targets import Target
+
+N_POINTS = 20
+BASE_RATE = 3.0
+#: Prior mean and standard deviation of the log-amplitude and of the log-length.
+LOG_AMPLITUDE, LOG_LENGTH = (-0.5, 0.7), (-1.2, 0.6)
+#: What the log-length is held within: more than ten prior standard deviations away.
+LENGTH_LIMITS = (-9.0, 6.0)
+NAMES = ("log_amplitude", "log_length", *(f"z[{i}]" for i in range(N_POINTS)))
+#: From 400,000 draws of NUTS, with standard errors below 0.002; there is no closed form.
+LONG_RUN_MEAN = np.array(
+    [
+        [-0.848, -1.082, 0.695, -0.259, -0.155, -0.313, -0.363, -0.270, -0.400, -0.249, -0.077],
+        [-0.025, -0.153, -0.209, -0.097, -0.256, -0.272, -0.341, -0.339, -0.359, -0.361, -0.175],
+    ]
+).ravel()
+LONG_RUN_SD = np.array(
+    [
+        [0.515, 0.562, 0.607, 0.902, 0.943, 0.937, 0.932, 0.941, 0.942, 0.944, 0.943],
+        [0.947, 0.941, 0.941, 0.945, 0.939, 0.943, 0.948, 0.956, 0.970, 0.996, 0.998],
+    ]
+).ravel()
+_NUGGET = 1e-8
+_DATA_SEED = 20160223
+_TRUE_SCALES = (np.log(0.8), np.log(0.2))
+
+
+def poisson_gp() -> Problem:
+    """Make a Poisson regression with a latent Gaussian process, of unknown amplitude and length scale.
+
+    The counts are simulated from a fixed seed, with amplitude 0.8 and length scale 0.2. The logarithms of both have
+    normal priors.
+
+    Returns
+    -------
+    Problem
+        There are no exact moments; ``LONG_RUN_MEAN`` and ``LONG_RUN_SD`` of its module are those of a long run.
+
+    Examples
+    --------
+    >>> poisson_gp().target
+    Target(dim=22, gradient=True, vectorized=True)
+    """
+    rng = np.random.default_rng(_DATA_SEED)
+    points = np.linspace(0.0, 1.0, N_POINTS)
+    truth = np.concatenate([_TRUE_SCALES, rng.standard_normal(N_POINTS)])
+    model = _PoissonProcess(np.abs(np.subtract.outer(points, points)), np.zeros(N_POINTS))
+    model = _PoissonProcess(model.apart, rng.poisson(np.exp(model.latent(truth[None])[0])).astype(float))
+    return Problem(
+        name="poisson-gp",
+        description="20 counts on a latent Gaussian process; its amplitude and length scale are sampled too",
+        target=Target(
+            model.log_density,
+            dim=N_POINTS + 2,
+            names=NAMES,
+            vectorized=True,
+            value_and_gradient=model.value_and_gradient,
+        ),
+        true_parameters=truth,
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _PoissonProcess:
+    apart: np.ndarray  # distances of the points
+    counts: np.ndarray
+
+    def latent(self, position: np.ndarray) -> np.ndarray:
+        """Return f ``(n, 20)``."""
+        factor, _ = self._factor(position[:, 1])
+        return np.log(BASE_RATE) + np.exp(position[:, :1]) * _times(factor, position[:, 2:])
+
+    def log_density(self, position: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            return self._log_density(position, self.latent(position))
+
+    def value_and_gradient(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        with np.errstate(all="ignore"):
+            amplitude, z = np.exp(position[:, :1]), position[:, 2:]
+            factor, by_length = self._factor(position[:, 1])
+            shape = _times(factor, z)
+            latent = np.log(BASE_RATE) + amplitude * shape
+            pull = amplitude * (self.counts - np.exp(latent))
+            half = np.linalg.solve(factor, np.linalg.solve(factor, by_length).transpose(0, 2, 1))
+            triangle = np.tril(half) - 0.5 * half * np.eye(N_POINTS)
+            bend = _times(factor, _times(triangle, z))  # dL z
+            slope = np.column_stack(
+                [
+                    (pull * shape).sum(axis=1) - _standard(position[:, 0], LOG_AMPLITUDE) / LOG_AMPLITUDE[1],
+                    (pull * bend).sum(axis=1) - _standard(position[:, 1], LOG_LENGTH) / LOG_LENGTH[1],
+                    _times(factor.transpose(0, 2, 1), pull) - z,
+                ]
+            )
+            return self._log_density(position, latent), slope
+
+    def _log_density(self, position: np.ndarray, latent: np.ndarray) -> np.ndarray:
+        value = (self.counts * latent - np.exp(latent) - gammaln(self.counts + 1.0)).sum(axis=1)
+        value -= 0.5 * (position[:, 2:] ** 2).sum(axis=1)
+        value -= 0.5 * _standard(position[:, 0], LOG_AMPLITUDE) ** 2
+        value -= 0.5 * _standard(position[:, 1], LOG_LENGTH) ** 2
+        # Rates have overflowed, against each other or against a prior: there is no mass.
+        value[np.isnan(value) & np.isfinite(position).all(axis=1)] = -np.inf
+        return np.asarray(value)
+
+    def _factor(self, log_length: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the Cholesky factors of the correlations, and the correlations' derivatives by log length."""
+        held = np.clip(log_length, *LENGTH_LIMITS)
+        r = np.sqrt(3.0) * self.apart / np.exp(held)[:, None, None]
+        decay = np.exp(-r)
+        free = (held == log_length)[:, None, None]
+        return np.linalg.cholesky((1.0 + r) * decay + _NUGGET * np.eye(N_POINTS)), free * r**2 * decay
+
+
+def _times(matrices: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    return np.asarray((matrices @ rows[:, :, None])[:, :, 0])
+
+
+def _standard(x: np.ndarray, prior: tuple[float, float]) -> np.ndarray:
+    return np.asarray((x - prior[0]) / prior[1])

@@ -1,0 +1,100 @@
+"""The built-in problems by name, for the command line; a problem is made only when asked for."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+from leapwise.errors import InputError
+from leapwise.problems.problem import Problem
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the list: what a problem is called, what it is, and how to make it.
+
+    Attributes
+    ----------
+    name : str
+    dim : int
+        Number of parameters.
+    description : str
+        What it is, in a few words.
+    maker : str
+        The function that makes it, as ``module:function``.
+    needs_data : bool
+        Whether a data file is read, and downloaded the first time.
+    """
+
+    name: str
+    dim: int
+    description: str
+    maker: str
+    needs_data: bool = False
+
+    def make(self) -> Problem:
+        """Import what is needed and make the problem with its standard settings."""
+        module, function = self.maker.split(":")
+        maker: Callable[[], Problem] = getattr(import_module(f"leapwise.problems.{module}"), function)
+        return maker()
+
+
+_ENTRIES = (
+    Entry("gaussian", 32, "narrow Gaussian, ten times as wide along (1, ..., 1)", "gaussian:gaussian"),
+    Entry("banana", 2, "banana: the data see one combination of two parameters", "banana:banana"),
+    Entry("gumbel", 2, "skewed: correlated Gumbel variables", "gumbel:gumbel"),
+    Entry("lobes", 2, "two normals that touch, 60 % of the mass in one", "lobes:lobes"),
+    Entry("student-t", 20, "heavy tails: Student t with 5 degrees of freedom", "student_t:student_t"),
+    Entry("funnel", 6, "funnel: one parameter is the log-variance of the others", "funnel:funnel"),
+    Entry("eight-schools", 10, "hierarchical: eight schools, non-centred", "eight_schools:eight_schools"),
+    Entry("poisson-gp", 22, "hierarchical: counts on a latent Gaussian process", "poisson_gp:poisson_gp"),
+    Entry(
+        "logistic-simulated", 50, "logistic regression, 100,000 simulated rows", "logistic:logistic_simulated"
+    ),
+    Entry(
+        "logistic-bank",
+        25,
+        "logistic regression, bank marketing, 40,197 rows",
+        "logistic:logistic_bank",
+        needs_data=True,
+    ),
+    Entry(
+        "logistic-a9a",
+        60,
+        "logistic regression, a9a projected to 60 dimensions, 32,561 rows",
+        "logistic:logistic_a9a",
+        needs_data=True,
+    ),
+    Entry("elliptic-pde", 20, "diffusivity of an elliptic PDE from 121 pressures", "elliptic:elliptic_pde"),
+    Entry(
+        "fitzhugh-nagumo",
+        6,
+        "ODE of a nerve cell from 2 x 40 observations",
+        "fitzhugh_nagumo:fitzhugh_nagumo",
+    ),
+)
+_BY_NAME = {entry.name: entry for entry in _ENTRIES}
+
+NAMES = tuple(_BY_NAME)
+
+
+def listing() -> tuple[Entry, ...]:
+    """Return all entries, in the order to show them."""
+    return _ENTRIES
+
+
+def get(name: str) -> Problem:
+    """Make the built-in problem called `name`.
+
+    Examples
+    --------
+    >>> get("banana").target.dim
+    2
+    """
+    if name in _BY_NAME:
+        return _BY_NAME[name].make()
+    close = difflib.get_close_matches(str(name), NAMES, n=1)
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    raise InputError(f"there is no built-in problem {name!r}; {hint}the known ones are {', '.join(NAMES)}")

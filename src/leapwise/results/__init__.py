@@ -1,0 +1,23 @@
+"""What a run found and what it cost: draws, statistics, summary, warnings, files, pictures.
+
+Nothing here samples. A `Run` holds arrays; everything else is computed from them when asked for.
+"""
+
+from leapwise.results.diagnostics import unseen_elsewhere, warnings_for
+from leapwise.results.lazy import LazyRecord
+from leapwise.results.run import Cost, Record, Run
+from leapwise.results.summary import Summary
+from leapwise.results.surrogate_report import SurrogateReport
+from leapwise.results.target_report import TargetReport
+
+__all__ = [
+    "Cost",
+    "LazyRecord",
+    "Record",
+    "Run",
+    "Summary",
+    "SurrogateReport",
+    "TargetReport",
+    "unseen_elsewhere",
+    "warnings_for",
+]

@@ -1,0 +1,133 @@
+"""A run as an ArviZ `DataTree`, and as a netCDF file."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, fields
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from leapwise.errors import InputError, MissingExtraError
+from leapwise.results.plain import plain
+
+if TYPE_CHECKING:
+    from xarray import DataTree
+
+    from leapwise.results.run import Record, Run
+    from leapwise.results.surrogate_report import SurrogateReport
+
+
+def to_datatree(run: Run) -> DataTree:
+    """Arrange a run in ArviZ's schema; the same call serves both generations of arviz-base."""
+    from arviz_base import from_dict  # xarray and pandas come with it: slow to import
+
+    groups = {"posterior": _variables(run.names, run.draws), "sample_stats": run.posterior.stats}
+    if run.warmup.draws.shape[1]:
+        groups["warmup_posterior"] = _variables(run.names, run.warmup.draws)
+        groups["warmup_sample_stats"] = run.warmup.stats
+    groups = {name: variables for name, variables in groups.items() if variables}
+    attrs = attributes(run)
+    tree: DataTree = from_dict(
+        groups,
+        sample_dims=["chain", "draw"],
+        save_warmup=True,  # arviz-base's own default drops the warm-up
+        check_conventions=False,  # more chains than draws is no mistake here
+        attrs={name: attrs for name in groups},
+    )
+    if run.surrogate is not None:
+        tree["surrogate"] = surrogate_group(run.surrogate)
+    return tree
+
+
+def surrogate_group(report: SurrogateReport) -> DataTree:
+    """Arrange what is known of a surrogate: warm-up round by round as variables, the rest as attributes."""
+    from xarray import Dataset, DataTree
+
+    n_exact, sd = np.asarray(report.history, dtype=float).reshape(-1, 2).T
+    rounds = {"n_exact": ("round", n_exact.astype(int)), "discrepancy_sd": ("round", sd)}
+    single = {each.name: getattr(report, each.name) for each in fields(report) if each.name != "history"}
+    single["has_gradient"] = int(report.has_gradient)  # netCDF has no truth values
+    return DataTree(Dataset(rounds, coords={"round": np.arange(len(sd))}, attrs=single))
+
+
+def attributes(run: Run) -> dict[str, Any]:
+    """Say how the draws came about, in values that netCDF can hold."""
+    found = {
+        "inference_library": "leapwise",
+        "inference_library_version": run.versions.get("leapwise", ""),
+        "sampling_time": run.posterior.cost.seconds,
+        "tuning_time": run.warmup.cost.seconds,
+        "tuning_steps": run.warmup.draws.shape[1],
+        "exact": int(run.exact),
+        "adaptive": int(run.n_adaptive > 0),
+        "n_adaptive": run.n_adaptive,
+        "complete": int(run.complete),
+        "settings": json.dumps(plain(run.settings)),
+        "versions": json.dumps(plain(run.versions)),
+        **_cost("", run.posterior),
+        **_cost("warmup_", run.warmup),
+    }
+    if run.seed is not None:
+        found["random_seed"] = str(run.seed)  # seeds from the system have 128 bits, netCDF's integers 64
+    return found
+
+
+def save(run: Run, path: str | os.PathLike[str]) -> Path:
+    """Write a run to a netCDF file."""
+    require_netcdf()
+    file = require_writable(path)
+    # Written beside it and then moved: a full disk does not spoil an older file, and a reader that holds the
+    # older one open does not stop us.
+    partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
+    try:
+        to_datatree(run).to_netcdf(partial, engine="h5netcdf")
+        os.replace(partial, file)
+    except OSError as error:
+        raise InputError(f"cannot write {file}: {error.strerror or error}; choose another place") from error
+    finally:
+        partial.unlink(missing_ok=True)
+    return file
+
+
+def require_netcdf() -> None:
+    """Raise unless the netCDF libraries are there."""
+    if find_spec("h5netcdf") is None or find_spec("h5py") is None:
+        raise MissingExtraError(
+            "saving needs h5netcdf and h5py, which are not installed; pip install leapwise[netcdf]"
+        )
+
+
+def require_writable(path: str | os.PathLike[str]) -> Path:
+    """Return `path` if a file can be written there; its folder is made if it is missing."""
+    file = Path(path)
+    if file.is_dir():
+        raise InputError(f"{file} is a folder; give the name of a file in it")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(
+            f"cannot make the folder {file.parent}: {error.strerror}; choose another place"
+        ) from error
+    if not os.access(file.parent, os.W_OK) or (file.exists() and not os.access(file, os.W_OK)):
+        raise InputError(f"cannot write {file}: permission denied; choose another place")
+    return file
+
+
+def _variables(names: str | tuple[str, ...], draws: np.ndarray) -> dict[str, np.ndarray]:
+    if isinstance(names, str):
+        return {_variable(names): draws}
+    return {_variable(name): draws[:, :, i] for i, name in enumerate(names)}
+
+
+def _variable(name: str) -> str:
+    """Keep names off those that a `DataTree` has taken: its paths, and the dimensions of draws."""
+    name = name.replace("/", "_")
+    return f"{name}_" if name in ("chain", "draw") else name
+
+
+def _cost(prefix: str, record: Record) -> dict[str, float]:
+    return {prefix + name: value for name, value in asdict(record.cost).items() if name != "seconds"}

@@ -1,0 +1,290 @@
+"""Evaluations and failed attempts as records of plain values, each with a checksum over all of it.
+
+The checksum is BLAKE2b of 128 bits over the place, every number (as its eight bytes) and every string and array
+(after their lengths, so that no two different rows make the same string of bytes). It guards against damage, not
+against somebody who writes a false row and its checksum with it.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any
+
+import numpy as np
+
+from leapwise.errors import LedgerError
+
+# A place is one integer, lane above index: one narrow index finds rows and orders them.
+INDEX_BITS = 40
+MAX_LANES = 1 << 20
+MAX_INDEX = 1 << INDEX_BITS
+MAX_TEXT = 2000
+STATUSES = ("ok", "rejected")
+ROW_COLUMNS = (
+    "place, phase, chain, step, status, log_density, seconds, attempts, message, digest, "
+    "position, gradient, outputs"
+)
+FAILURE_COLUMNS = "place, attempt, message, seconds, digest, position"
+
+_FLOAT = np.dtype("<f8")
+_ROW = struct.Struct("<qqqddqqqqqqq")
+_FAILURE = struct.Struct("<qqdqq")
+
+
+class Bad(ValueError):
+    """A record is not what was written; never leaves this package."""
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One exact evaluation, settled.
+
+    Attributes
+    ----------
+    lane, index : int
+        Its place in the program.
+    phase : str
+        Of the run, for people; also `chain` (-1 if not known) and `step`.
+    position : ndarray of shape (dim,)
+        Unconstrained.
+    log_density : float
+        In the target's own parameters; may be -inf, never NaN.
+    gradient : ndarray of shape (dim,) or None
+        Of the log-density, if it was asked for.
+    outputs : ndarray of shape (m,) or None
+        Of the forward model, if there is one and it was run.
+    seconds : float
+        Inside the model, all attempts together.
+    status : {"ok", "rejected"}
+        Rejected: it failed for good, and the user has declared such positions outside the support.
+    attempts : int
+        How often it was tried.
+    message : str
+        Of the last failure, if any.
+    """
+
+    lane: int
+    index: int
+    phase: str
+    chain: int
+    step: int
+    position: np.ndarray
+    log_density: float
+    gradient: np.ndarray | None = None
+    outputs: np.ndarray | None = None
+    seconds: float = 0.0
+    status: str = "ok"
+    attempts: int = 1
+    message: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Failure:
+    """One attempt that failed.
+
+    Attributes
+    ----------
+    lane, index : int
+        The place of the evaluation.
+    attempt : int
+        Which one of its attempts, from 1.
+    position : ndarray of shape (dim,)
+        Where.
+    message : str
+        What happened.
+    seconds : float
+        Inside the model.
+    """
+
+    lane: int
+    index: int
+    attempt: int
+    position: np.ndarray
+    message: str
+    seconds: float
+
+
+def place_of(lane: int, index: int) -> int:
+    """Return the key of a place; lanes come one after another."""
+    if not (0 <= lane < MAX_LANES and 0 <= index < MAX_INDEX):
+        raise LedgerError(
+            f"a place is a lane below {MAX_LANES} and an index below {MAX_INDEX}, got {lane} and {index}; count from 0"
+        )
+    return (int(lane) << INDEX_BITS) | int(index)
+
+
+def encode_row(row: Row, dim: int) -> tuple[Any, ...]:
+    """Return a row as values for `ROW_COLUMNS`, or raise if it is not one that may be recorded."""
+    place = place_of(row.lane, row.index)
+    density, seconds = float(row.log_density), float(row.seconds)
+    position = _vector(row.position, dim, "position")
+    gradient = None if row.gradient is None else _vector(row.gradient, dim, "gradient")
+    outputs = None if row.outputs is None else _vector(row.outputs, None, "outputs")
+    if not _is_finite(row.position):
+        raise LedgerError(f"a recorded position must be finite, got {row.position}; do not evaluate there")
+    if not density < math.inf or (row.status == "rejected" and density != -math.inf):
+        raise LedgerError(
+            f"a log-density of {density} cannot be recorded as {row.status!r}; "
+            "settle failures first, as -inf if rejected"
+        )
+    if row.status not in STATUSES or not 0 <= seconds < math.inf or row.attempts < 1:
+        raise LedgerError(
+            f"a recorded row must have a status of {STATUSES}, finite seconds and at least one attempt, "
+            f"got {row.status!r}, {seconds} and {row.attempts}; settle it first"
+        )
+    phase, status, message = _text(row.phase), row.status, _text(row.message)
+    chain, step, attempts = int(row.chain), int(row.step), int(row.attempts)
+    try:
+        digest = _row_digest(
+            (place, chain, step, density, seconds, attempts),
+            (phase.encode(), status.encode(), message.encode(), position, gradient, outputs),
+        )
+    except struct.error as error:
+        raise LedgerError(
+            f"chain, step and attempts must be numbers of 64 bits, got {chain}, {step} and {attempts}; count from 0"
+        ) from error
+    told = place, phase, chain, step, status, density, seconds, attempts, message, digest
+    return *told, position, gradient, outputs
+
+
+def decode_row(record: tuple[Any, ...], dim: int) -> Row:
+    """Return the row that a record holds, or raise `Bad`; strings come as bytes."""
+    place, phase, chain, step, status, density, seconds, attempts, message, digest = record[:10]
+    position, gradient, outputs = record[10:]
+    parts = (phase, status, message, position, gradient, outputs)
+    if not (
+        type(place) is type(chain) is type(step) is type(attempts) is int
+        and type(density) is type(seconds) is float
+        and type(phase) is type(status) is type(message) is type(position) is bytes
+        and (gradient is None or type(gradient) is bytes)
+        and (outputs is None or type(outputs) is bytes)
+    ):
+        raise Bad("a value of the wrong type")
+    if digest != _row_digest((place, chain, step, density, seconds, attempts), parts):
+        raise Bad("a checksum that does not match")
+    # All of this holds of what we wrote; it may not of what somebody else did.
+    where = _array(position, dim)
+    if not (0 <= place < MAX_LANES << INDEX_BITS and density < math.inf and 0 <= seconds < math.inf):
+        raise Bad("a value that cannot be")
+    if not (_is_finite(where) and attempts >= 1 and status in (b"ok", b"rejected")):
+        raise Bad("a value that cannot be")
+    if status == b"rejected" and density != -math.inf:
+        raise Bad("a rejection with a density")
+    # Frozen dataclasses are slow to make, and there may be millions.
+    row = object.__new__(Row)
+    row.__dict__.update(
+        lane=place >> INDEX_BITS,
+        index=place & (MAX_INDEX - 1),
+        phase=_word(phase),
+        chain=chain,
+        step=step,
+        position=where,
+        log_density=density,
+        gradient=None if gradient is None else _array(gradient, dim),
+        outputs=None if outputs is None else _array(outputs, None),
+        seconds=seconds,
+        status=status.decode(),
+        attempts=attempts,
+        message=_word(message),
+    )
+    return row
+
+
+def encode_failure(failure: Failure, dim: int) -> tuple[Any, ...]:
+    """Return a failed attempt as values for `FAILURE_COLUMNS`."""
+    place, attempt = place_of(failure.lane, failure.index), int(failure.attempt)
+    position, message, seconds = (
+        _vector(failure.position, dim, "position"),
+        _text(failure.message),
+        float(failure.seconds),
+    )
+    if not 0 <= seconds < math.inf or attempt < 1:
+        raise LedgerError(
+            f"an attempt counts from 1 and takes finite seconds, got {attempt} and {seconds}; mend it"
+        )
+    return (
+        place,
+        attempt,
+        message,
+        seconds,
+        _failure_digest(place, attempt, seconds, message.encode(), position),
+        position,
+    )
+
+
+def decode_failure(record: tuple[Any, ...], dim: int) -> Failure:
+    """Return the failed attempt that a record holds, or raise `Bad`."""
+    place, attempt, message, seconds, digest, position = record
+    if not (
+        type(place) is type(attempt) is int
+        and type(seconds) is float
+        and type(message) is type(position) is bytes
+        and digest == _failure_digest(place, attempt, seconds, message, position)
+    ):
+        raise Bad("a checksum that does not match")
+    if not (0 <= place < MAX_LANES << INDEX_BITS and 0 <= seconds < math.inf and attempt >= 1):
+        raise Bad("a value that cannot be")
+    return Failure(
+        place >> INDEX_BITS, place & (MAX_INDEX - 1), attempt, _array(position, dim), _word(message), seconds
+    )
+
+
+def digest_of(body: bytes, kind: bytes) -> bytes:
+    """Return the checksum of a string of bytes; `kind` (at most 16 bytes) keeps headers, rows, parts apart."""
+    return blake2b(body, digest_size=16, person=kind).digest()
+
+
+def _row_digest(numbers: tuple[Any, ...], parts: tuple[bytes | None, ...]) -> bytes:
+    lengths = [-1 if part is None else len(part) for part in parts]
+    body = b"".join([_ROW.pack(*numbers, *lengths), *filter(None, parts)])
+    return digest_of(body, b"row")
+
+
+def _failure_digest(place: int, attempt: int, seconds: float, message: bytes, position: bytes) -> bytes:
+    body = _FAILURE.pack(place, attempt, seconds, len(message), len(position)) + message + position
+    return digest_of(body, b"failure")
+
+
+def _vector(values: np.ndarray, size: int | None, what: str) -> bytes:
+    """Return an array as little-endian bytes."""
+    if type(values) is np.ndarray and values.dtype == _FLOAT and values.shape == (size or len(values),):
+        return values.tobytes()
+    array = np.asarray(values)
+    if array.dtype != np.float64 or array.ndim != 1 or (size is not None and array.size != size):
+        expected = "" if size is None else f" {size}"
+        raise LedgerError(
+            f"{what} of a recorded row must be{expected} float64 numbers in one axis, "
+            f"got {array.dtype} of shape {array.shape}; hand over one row"
+        )
+    return array.astype("<f8", copy=False).tobytes()
+
+
+def _is_finite(position: np.ndarray) -> bool:
+    """Return whether all entries are finite; of a few, Python knows sooner than NumPy."""
+    if len(position) <= 64:
+        return all(map(math.isfinite, position.tolist()))
+    return bool(np.isfinite(position).all())
+
+
+def _array(data: bytes, size: int | None) -> np.ndarray:
+    if len(data) % 8 or (size is not None and len(data) != 8 * size):
+        raise Bad("an array of the wrong size")
+    return np.frombuffer(data, dtype=_FLOAT)
+
+
+def _text(text: str) -> str:
+    """Return text that SQLite can hold, and not endless."""
+    if text.isascii() and len(text) <= MAX_TEXT:
+        return text
+    cut = text if len(text) <= MAX_TEXT else text[: MAX_TEXT - 3] + "..."
+    return cut.encode("utf-8", "replace").decode()
+
+
+def _word(text: bytes) -> str:
+    try:
+        return text.decode()
+    except UnicodeDecodeError as error:
+        raise Bad("text that is not UTF-8") from error

@@ -1,0 +1,203 @@
+r"""What a surrogate is.
+
+A `Surrogate` is a frozen recipe. Its `fit` returns a `Fitted`, which never changes: `update` returns a new one. Inside,
+everything is linear in trained weights :math:`v`: the potential is
+
+.. math:: \tilde U(q) = \sum_i v_i \, \phi_i(z) + b, \qquad z = F^{-1}(q - m),
+
+with features :math:`\phi_i` that a `Basis` provides together with their derivatives in whitened coordinates. The
+author of a basis writes the pointwise maths; `Expansion` does the batching and the change of coordinates. What has
+been learnt and the weights that follow from it are kept apart: a `FittedExpansion` solves for its weights when they are
+first asked for, so a chain of updates costs one solve and not many.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import Protocol, Self
+
+import numpy as np
+
+from leapwise.surrogates.training import TrainingSet
+from leapwise.surrogates.whitening import Whitening
+
+
+class Fitted(Protocol):
+    """A trained surrogate of the potential. All methods take a batch of positions ``(n, dim)``."""
+
+    def potential(self, position: np.ndarray) -> np.ndarray:
+        """Return potentials ``(n,)``."""
+        ...
+
+    def potential_and_gradient(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return potentials and their gradients ``(n, dim)``; this is a force for trajectories."""
+        ...
+
+    def hessian(self, position: np.ndarray) -> np.ndarray:
+        """Return Hessians ``(n, dim, dim)``."""
+        ...
+
+    def quadratic_contraction(self, position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+        r"""Return :math:`v^T \partial_i H\, v`, ``(n, dim)``."""
+        ...
+
+    def trace_contraction(self, position: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        r"""Return :math:`\mathrm{tr}(A\, \partial_i H)` for symmetric A ``(n, dim, dim)``, ``(n, dim)``."""
+        ...
+
+    def update(self, training: TrainingSet) -> Fitted:
+        """Return a new surrogate that has learnt from further evaluations too."""
+        ...
+
+
+class Surrogate(Protocol):
+    """A recipe for a surrogate of the potential."""
+
+    def fit(self, training: TrainingSet, rng: np.random.Generator) -> Fitted:
+        """Learn from exact evaluations."""
+        ...
+
+
+class Basis(Protocol):
+    """Features of whitened positions, and derivatives of weighted sums of them.
+
+    In all methods `white` is ``(n, dim)`` and `weights` ``(size,)``; nothing loops over rows, dimensions or features.
+    """
+
+    @property
+    def size(self) -> int:
+        """Number of features."""
+        ...
+
+    def features(self, white: np.ndarray) -> np.ndarray:
+        """Return all features, ``(n, size)``."""
+        ...
+
+    def gradient_features(self, white: np.ndarray) -> np.ndarray:
+        """Return the derivatives of all features, ``(n, dim, size)``, as rows to train on."""
+        ...
+
+    def value(self, white: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return the weighted sum, ``(n,)``."""
+        ...
+
+    def value_and_gradient(self, white: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the weighted sum and its gradient ``(n, dim)``."""
+        ...
+
+    def hessian(self, white: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        """Return its Hessian, ``(n, dim, dim)``."""
+        ...
+
+    def quadratic(self, white: np.ndarray, weights: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+        """Return the third derivative applied twice to `velocity`, ``(n, dim)``."""
+        ...
+
+    def trace(self, white: np.ndarray, weights: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        """Return the third derivative contracted with the symmetric `matrix` ``(n, dim, dim)``, ``(n, dim)``."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Expansion:
+    """A weighted sum of features, seen from the caller's coordinates.
+
+    Parameters
+    ----------
+    basis : Basis
+    weights : ndarray of shape (basis.size,)
+    offset : float
+        Added to the sum: the output bias, and the mean potential of the training set.
+    whitening : Whitening
+    """
+
+    basis: Basis
+    weights: np.ndarray
+    offset: float
+    whitening: Whitening
+
+    def potential(self, position: np.ndarray) -> np.ndarray:
+        """Return potentials ``(n,)``."""
+        return self.offset + self.basis.value(self.whitening.to_white(position), self.weights)
+
+    def potential_and_gradient(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return potentials and their gradients."""
+        value, gradient = self.basis.value_and_gradient(self.whitening.to_white(position), self.weights)
+        return self.offset + value, self.whitening.gradient_from_white(gradient)
+
+    def hessian(self, position: np.ndarray) -> np.ndarray:
+        """Return Hessians."""
+        white = self.whitening.to_white(position)
+        return self.whitening.hessian_from_white(self.basis.hessian(white, self.weights))
+
+    def hessian_product(self, position: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        """Return Hessians times vectors ``(n, dim)``, without forming them where the basis knows how."""
+        white, vector = self.whitening.to_white(position), self.whitening.vector_to_white(vector)
+        if hasattr(self.basis, "hessian_product"):
+            product = self.basis.hessian_product(white, self.weights, vector)
+        else:
+            product = np.einsum("nij,nj->ni", self.basis.hessian(white, self.weights), vector)
+        return self.whitening.gradient_from_white(product)
+
+    def quadratic_contraction(self, position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+        """Return the third derivative applied twice to `velocity`."""
+        white, velocity = self.whitening.to_white(position), self.whitening.vector_to_white(velocity)
+        return self.whitening.gradient_from_white(self.basis.quadratic(white, self.weights, velocity))
+
+    def trace_contraction(self, position: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        """Return the third derivative contracted with `matrix`."""
+        white, matrix = self.whitening.to_white(position), self.whitening.matrix_to_white(matrix)
+        return self.whitening.gradient_from_white(self.basis.trace(white, self.weights, matrix))
+
+    def with_weights(self, weights: np.ndarray, offset: float) -> Self:
+        """Return the same features with other weights."""
+        return replace(self, weights=weights, offset=offset)
+
+
+class FittedExpansion(ABC):
+    """A trained surrogate that is an `Expansion`, worked out when it is first asked for and then kept."""
+
+    @property
+    @abstractmethod
+    def expansion(self) -> Expansion:
+        """The surrogate as a weighted sum of features; a cached property."""
+
+    @property
+    def basis(self) -> Basis:
+        """Its features."""
+        return self.expansion.basis
+
+    @property
+    def weights(self) -> np.ndarray:
+        """Their weights, ``(basis.size,)``."""
+        return self.expansion.weights
+
+    @property
+    def offset(self) -> float:
+        """What is added to their sum."""
+        return self.expansion.offset
+
+    def potential(self, position: np.ndarray) -> np.ndarray:
+        """Return potentials ``(n,)``."""
+        return self.expansion.potential(position)
+
+    def potential_and_gradient(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return potentials and their gradients."""
+        return self.expansion.potential_and_gradient(position)
+
+    def hessian(self, position: np.ndarray) -> np.ndarray:
+        """Return Hessians."""
+        return self.expansion.hessian(position)
+
+    def hessian_product(self, position: np.ndarray, vector: np.ndarray) -> np.ndarray:
+        """Return Hessians times vectors ``(n, dim)``."""
+        return self.expansion.hessian_product(position, vector)
+
+    def quadratic_contraction(self, position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+        """Return the third derivative applied twice to `velocity`."""
+        return self.expansion.quadratic_contraction(position, velocity)
+
+    def trace_contraction(self, position: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        """Return the third derivative contracted with `matrix`."""
+        return self.expansion.trace_contraction(position, matrix)

@@ -1,0 +1,195 @@
+"""Exact evaluations as training data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from leapwise.checks import require_real
+from leapwise.errors import InputError
+from leapwise.surrogates.whitening import Whitening
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingSet:
+    """Positions with what is exactly known of them.
+
+    Parameters
+    ----------
+    position : array_like of shape (n, dim)
+        Without bounds, as an `Evaluator` takes them.
+    potential : array_like of shape (n,)
+        Minus log-density (and minus the log-Jacobian of any bounds), as an `Evaluator` gives it. Finite: leave out
+        positions without mass.
+    gradient : array_like of shape (n, dim), optional
+        Of the potential; NaN in all entries of rows where it is not known.
+    outputs : array_like of shape (n, m), optional
+        Of a forward model.
+
+    Examples
+    --------
+    >>> training = TrainingSet([[0.0], [1.0], [9.0]], [0.0, 0.5, 40.5])
+    >>> len(training), len(training.select())
+    (3, 2)
+    """
+
+    position: np.ndarray
+    potential: np.ndarray
+    gradient: np.ndarray | None = None
+    outputs: np.ndarray | None = None
+
+    def __post_init__(self) -> None:
+        position = require_real(self.position, "position")
+        potential = require_real(self.potential, "potential")
+        if position.ndim != 2 or position.shape[1] < 1:
+            raise InputError(
+                f"position must have shape (n, dim), got {position.shape}; one row for each evaluation"
+            )
+        n, dim = position.shape
+        if potential.shape != (n,):
+            raise InputError(
+                f"potential must have shape ({n},) to match the positions, got {potential.shape}"
+            )
+        object.__setattr__(self, "position", position)
+        object.__setattr__(self, "potential", potential)
+        if self.gradient is not None:
+            gradient = np.array(self.gradient, dtype=float)
+            if gradient.shape != (n, dim):
+                raise InputError(
+                    f"gradient must have shape ({n}, {dim}) to match the positions, got {gradient.shape}"
+                )
+            unknown = np.isnan(gradient).all(axis=1)
+            if not np.isfinite(gradient[~unknown]).all():
+                raise InputError("gradient must be finite, or NaN in a whole row where it is not known")
+            object.__setattr__(self, "gradient", None if unknown.all() else gradient)
+        if self.outputs is not None:
+            outputs = require_real(self.outputs, "outputs")
+            if outputs.ndim != 2 or len(outputs) != n:
+                raise InputError(
+                    f"outputs must have shape ({n}, m) to match the positions, got {outputs.shape}"
+                )
+            object.__setattr__(self, "outputs", outputs)
+
+    def __len__(self) -> int:
+        return len(self.position)
+
+    @property
+    def dim(self) -> int:
+        """Number of parameters."""
+        return int(self.position.shape[1])
+
+    def rows(self, chosen: np.ndarray) -> TrainingSet:
+        """Return some of the evaluations, by index or mask."""
+        return TrainingSet(
+            self.position[chosen],
+            self.potential[chosen],
+            None if self.gradient is None else self.gradient[chosen],
+            None if self.outputs is None else self.outputs[chosen],
+        )
+
+    def join(self, other: TrainingSet) -> TrainingSet:
+        """Return the evaluations of both, these first.
+
+        Gradients that only one of them has are NaN in the rows of the other. Outputs must be known in both, and equally
+        many, or in neither: half of them would be of no use to a surrogate of outputs.
+
+        Examples
+        --------
+        >>> one, two = TrainingSet([[0.0]], [0.0], [[0.0]]), TrainingSet([[1.0]], [0.5])
+        >>> one.join(two).gradient
+        array([[ 0.],
+               [nan]])
+        """
+        if self.dim != other.dim:
+            raise InputError(
+                f"positions must have {self.dim} coordinates like those to join, got {other.dim}; "
+                "all evaluations must be of one target"
+            )
+        sizes = [None if part.outputs is None else part.outputs.shape[1] for part in (self, other)]
+        if sizes[0] != sizes[1]:
+            raise InputError(
+                f"outputs must be known in both training sets, equally many, or in neither, got {sizes[0]} and "
+                f"{sizes[1]}; leave them out of both with TrainingSet(position, potential, gradient)"
+            )
+        gradients = [
+            np.full_like(part.position, np.nan) if part.gradient is None else part.gradient
+            for part in (self, other)
+        ]
+        outputs = [part.outputs for part in (self, other) if part.outputs is not None]
+        return TrainingSet(
+            np.concatenate([self.position, other.position]),
+            np.concatenate([self.potential, other.potential]),
+            np.concatenate(gradients),
+            np.concatenate(outputs) if outputs else None,
+        )
+
+    @property
+    def typical_height(self) -> float:
+        """How far above the lowest potential an evaluation may be and still be selected: ``12 + 1.5 dim``.
+
+        That is several standard deviations above the mean excess ``dim / 2`` of a Gaussian posterior.
+        """
+        return 12.0 + 1.5 * self.dim
+
+    def select(self, height: float | None = None, *, at_least: int = 0) -> TrainingSet:
+        """Drop what lies far above the typical set.
+
+        Kept are evaluations whose potential is at most `height` above the lowest, `typical_height` if not given, and
+        the lowest `at_least` of them in any case.
+        """
+        height = self.typical_height if height is None else height
+        rank = np.argsort(np.argsort(self.potential))
+        return self.rows((self.potential - self.potential.min(initial=np.inf) <= height) | (rank < at_least))
+
+    def require_variety(self) -> None:
+        """Raise unless there are two different positions to learn from."""
+        if len(self) < 2 or not (self.position != self.position[0]).any():
+            raise InputError(
+                f"a surrogate needs at least two different positions to learn from, got {len(self)} "
+                "evaluation(s) of one position; explore more before fitting"
+            )
+
+    def whiten(self, whitening: Whitening) -> WhiteSet:
+        """Return the evaluations in whitened coordinates, with the mean potential taken away."""
+        known = np.zeros(0, dtype=int)
+        gradient = None
+        if self.gradient is not None:
+            known = np.flatnonzero(~np.isnan(self.gradient[:, 0]))
+            gradient = whitening.gradient_to_white(self.gradient[known])
+        offset = float(self.potential.mean())
+        return WhiteSet(whitening.to_white(self.position), self.potential - offset, gradient, known, offset)
+
+
+@dataclass(frozen=True, eq=False)
+class WhiteSet:
+    """A training set in whitened coordinates.
+
+    Attributes
+    ----------
+    position : ndarray of shape (n, dim)
+    value : ndarray of shape (n,)
+        Potentials less `offset`.
+    gradient : ndarray of shape (k, dim) or None
+        Gradients with respect to the whitened coordinates.
+    has_gradient : ndarray of int, shape (k,)
+        Rows of `position` that the gradients belong to.
+    offset : float
+    """
+
+    position: np.ndarray
+    value: np.ndarray
+    gradient: np.ndarray | None
+    has_gradient: np.ndarray
+    offset: float
+
+    def join(self, other: WhiteSet) -> WhiteSet:
+        """Return these evaluations and others with the same offset."""
+        gradients = [part.gradient for part in (self, other) if part.gradient is not None]
+        return WhiteSet(
+            np.concatenate([self.position, other.position]),
+            np.concatenate([self.value, other.value]),
+            np.concatenate(gradients) if gradients else None,
+            np.concatenate([self.has_gradient, other.has_gradient + len(self.value)]),
+            self.offset,
+        )

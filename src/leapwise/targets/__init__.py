@@ -1,0 +1,24 @@
+"""What the user wants sampled, and the one way to evaluate it.
+
+Two coordinate systems meet here. *Parameters* are the user's own coordinates, inside their bounds.
+*Positions* are unconstrained: every bound is mapped away. A target speaks of parameters and log-densities;
+the `Evaluator` turns them into positions and potentials, and everything above it knows only those.
+"""
+
+from leapwise.targets.densities import Density, GaussianLikelihood, NormalPrior, UniformPrior
+from leapwise.targets.forward import ForwardTarget
+from leapwise.targets.raw import Raw
+from leapwise.targets.target import AnyTarget, Target
+from leapwise.targets.transforms import Transform
+
+__all__ = [
+    "AnyTarget",
+    "Density",
+    "ForwardTarget",
+    "GaussianLikelihood",
+    "NormalPrior",
+    "Raw",
+    "Target",
+    "Transform",
+    "UniformPrior",
+]

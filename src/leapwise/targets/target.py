@@ -1,0 +1,174 @@
+"""A posterior given by its log-density.
+
+The user's functions are given arrays of their own and what they return is copied: nothing they write into an
+array, now or later, can reach the state of a chain.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from leapwise.checks import require_callable, require_dim, require_flag, require_names
+from leapwise.errors import InputError, OutputError
+from leapwise.targets.raw import Raw
+from leapwise.targets.returns import checked_pair, checked_rows, checked_scalars
+from leapwise.targets.transforms import Bounds, Transform
+
+
+class AnyTarget(Protocol):
+    """What the evaluator needs to know of a target."""
+
+    dim: int
+    names: str | tuple[str, ...]
+    transform: Transform
+    vectorized: bool
+    has_gradient: bool
+
+    @property
+    def has_two_values(self) -> bool:
+        """Whether a value alone comes from another function than one with its gradient."""
+        ...
+
+    def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Raw:
+        """Evaluate the rows of ``(n, dim)``; a target that is not vectorised is given one row at a time.
+
+        It must not write into `parameters`, nor keep or share the arrays that it returns.
+        """
+        ...
+
+    def sample_start(self, rng: np.random.Generator) -> np.ndarray | None:
+        """Draw parameters ``(dim,)`` to start a chain from, if the target knows a prior to draw from."""
+        ...
+
+
+class Target:
+    """A posterior given by its log-density, up to a constant.
+
+    Parameters
+    ----------
+    log_density : callable
+        Takes parameters ``(dim,)`` and returns a number; -inf outside the support. With ``vectorized=True``
+        takes ``(n, dim)`` and returns ``(n,)``.
+    gradient : callable, optional
+        Takes the same and returns the gradient of the log-density, ``(dim,)`` or ``(n, dim)``.
+    dim : int
+        Number of parameters.
+    names : str or sequence of str, optional
+        One name for the whole vector (default ``"x"``), or one name for each parameter.
+    bounds : pair or sequence of pairs, optional
+        ``(lower, upper)`` for each parameter (one pair holds for all), None where there is no bound. Chains
+        move in unconstrained space; the Jacobian is added for you, and draws come back inside the bounds.
+    vectorized : bool
+        Whether the callables take many points at once.
+    returns_gradient : bool
+        Set it if `log_density` returns ``(log_density, gradient)``.
+    value_and_gradient : callable, optional
+        Returns ``(log_density, gradient)`` together, for models where they share their work; used instead of
+        `gradient` whenever both are needed, while `log_density` serves where a value is enough.
+
+    Examples
+    --------
+    >>> target = Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=3)
+    >>> target
+    Target(dim=3, gradient=True, vectorized=False)
+    """
+
+    def __init__(
+        self,
+        log_density: Callable[[np.ndarray], Any],
+        gradient: Callable[[np.ndarray], Any] | None = None,
+        *,
+        dim: int,
+        names: str | Sequence[str] | None = None,
+        bounds: Bounds | None = None,
+        vectorized: bool = False,
+        returns_gradient: bool = False,
+        value_and_gradient: Callable[[np.ndarray], Any] | None = None,
+    ) -> None:
+        require_callable("log_density", log_density)
+        require_callable("gradient", gradient, optional=True)
+        require_callable("value_and_gradient", value_and_gradient, optional=True)
+        returns_gradient = require_flag("returns_gradient", returns_gradient)
+        ways = [gradient is not None, value_and_gradient is not None, returns_gradient]
+        if sum(ways) > 1:
+            raise InputError(
+                "give the gradient in one way only: gradient=, value_and_gradient= or returns_gradient=True"
+            )
+        self.dim = require_dim(dim)
+        self.names = require_names(names, self.dim, default="x")
+        self.transform = Transform.from_bounds(bounds, self.dim)
+        self.vectorized = require_flag("vectorized", vectorized)
+        self.has_gradient = any(ways)
+        self._log_density = log_density
+        self._gradient = gradient
+        self._both = value_and_gradient
+        self._returns_gradient = returns_gradient
+
+    @staticmethod
+    def from_factory(make: Callable[[], Target]) -> Target:
+        """Return the target that `make` builds; worker processes build it anew, once each, instead of being sent it.
+
+        For models that cannot be pickled: a compiled solver, an open connection, a licence. `make` is called here
+        too, since the run must know dimension, names and bounds.
+
+        Examples
+        --------
+        >>> import threading
+        >>> def make():
+        ...     solver = threading.Lock()  # stands for what cannot be pickled
+        ...     return Target(lambda x: -0.5 * x @ x if solver else 0.0, dim=2)
+        >>> Target.from_factory(make)
+        Target(dim=2, gradient=False, vectorized=False)
+        """
+        from leapwise.targets.factory import from_factory
+
+        return from_factory(make)  # type: ignore[return-value]
+
+    def __repr__(self) -> str:
+        return f"Target(dim={self.dim}, gradient={self.has_gradient}, vectorized={self.vectorized})"
+
+    @property
+    def has_two_values(self) -> bool:
+        """Whether a value alone comes from another function than one with its gradient."""
+        return self._both is not None
+
+    def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Raw:
+        """Call the user's functions on the rows of `parameters` and check what comes back."""
+        if gradient and not self.has_gradient:
+            raise InputError(
+                "this Target has no gradient; give gradient=, value_and_gradient= or returns_gradient="
+            )
+        n, slope = len(parameters), None
+        if self._returns_gradient:
+            what = "log_density, with returns_gradient=True,"
+            value, slope = checked_pair(
+                self._log_density(self._point(parameters)), what, "(log_density, gradient)"
+            )
+        elif gradient and self._both is not None:
+            pair = self._both(self._point(parameters))
+            value, slope = checked_pair(pair, "value_and_gradient", "(log_density, gradient)")
+        else:
+            value = self._log_density(self._point(parameters))
+            if isinstance(value, tuple):
+                raise OutputError(
+                    f"log_density must return the log-density alone, got a tuple of {len(value)}; if that is "
+                    "(log_density, gradient), say returns_gradient=True"
+                )
+        log_density = checked_scalars(value, n, self.vectorized, "log_density")
+        if not gradient:
+            return Raw(log_density)
+        if not np.isfinite(log_density).any():  # rejected or failed already: a gradient means nothing here
+            return Raw(log_density, np.zeros((n, self.dim)))
+        if self._gradient is not None:
+            slope = self._gradient(self._point(parameters))
+        return Raw(log_density, checked_rows(slope, n, self.dim, self.vectorized, "gradient"))
+
+    def sample_start(self, rng: np.random.Generator) -> np.ndarray | None:
+        """Return None: a bare log-density has no prior to draw from."""
+        return None
+
+    def _point(self, parameters: np.ndarray) -> np.ndarray:
+        return (parameters if self.vectorized else parameters[0]).copy()

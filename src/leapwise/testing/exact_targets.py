@@ -1,0 +1,215 @@
+r"""Targets whose draws can be made exactly, to test kernels on.
+
+The built-in ones have one form. With independent variables :math:`z_i` of density :math:`\exp(-V)`,
+
+.. math:: x_0 = z_0, \qquad x_i = z_i + g(x_{i-1}), \qquad U(x) = \sum_i V(z_i),
+
+since the map has unit Jacobian. So draws are exact, and expectations of the first two coordinates are sums of
+one-dimensional integrals:
+
+.. math:: E\, x_1^k = \sum_j \binom{k}{j} E z^{k-j}\, E g^j, \quad E\, x_0 x_1 = (E z)^2 + E\, z g, \quad
+    P(x_1 < c) = E\, F(c - g).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from math import comb
+
+import numpy as np
+
+from leapwise.checks import require_callable, require_dim, require_real
+from leapwise.errors import InputError
+from leapwise.targets import AnyTarget, Target
+from leapwise.testing import variables
+from leapwise.testing.statistics import CUT
+from leapwise.testing.variables import Variable
+
+Draw = Callable[[np.random.Generator, int], np.ndarray]
+
+
+@dataclass(frozen=True, eq=False)
+class ExactTarget:
+    """A target, and how to draw from it exactly.
+
+    Parameters
+    ----------
+    target : Target or ForwardTarget
+    draw : callable
+        Takes a generator and n, and returns n independent draws ``(n, dim)`` of the parameters.
+    name : str
+        What reports call it.
+    expected : dict of str to float
+        Exact means of statistics, by their names, where they are known.
+
+    Examples
+    --------
+    >>> normal = Target(lambda x: -0.5 * (x**2).sum(axis=1), dim=3, vectorized=True)
+    >>> ExactTarget(normal, lambda rng, n: rng.standard_normal((n, 3)), "normal")
+    ExactTarget(normal, dim=3)
+    """
+
+    target: AnyTarget
+    draw: Draw
+    name: str = "target"
+    expected: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require_callable("draw", self.draw)
+        if isinstance(self.target, type) or not hasattr(self.target, "evaluate"):
+            raise InputError(
+                f"target must be a Target or a ForwardTarget, got {type(self.target).__name__}; "
+                "wrap a function as Target(log_density, dim=...)"
+            )
+        if not isinstance(self.expected, Mapping):
+            raise InputError(
+                f"expected must be a dict of names and numbers, got {type(self.expected).__name__}"
+            )
+        for name, value in self.expected.items():
+            if require_real(value, f"expected[{name!r}]").ndim:
+                raise InputError(f"expected[{name!r}] must be one number, the exact mean of that statistic")
+
+    def __repr__(self) -> str:
+        return f"ExactTarget({self.name}, dim={self.target.dim})"
+
+    def positions(self, rng: np.random.Generator, n: int) -> np.ndarray:
+        """Return n exact draws as unconstrained positions ``(n, dim)``."""
+        parameters = np.asarray(self.draw(rng, n), dtype=float)
+        if parameters.shape != (n, self.target.dim):
+            raise InputError(
+                f"draw must return an array of shape {(n, self.target.dim)} when asked for {n} draws, "
+                f"got {parameters.shape}"
+            )
+        return self.target.transform.to_position(parameters)
+
+
+def gaussian(dim: int = 2) -> ExactTarget:
+    """Make a correlated Gaussian.
+
+    Examples
+    --------
+    >>> round(gaussian().expected["q0 q1"], 12)
+    0.8
+    """
+    return _linked("gaussian", variables.NORMAL, 0.8, 0.0, dim)
+
+
+def gumbel(dim: int = 2) -> ExactTarget:
+    """Make skewed variables, each a Gumbel variable plus 0.8 times the one before.
+
+    Examples
+    --------
+    >>> bool(abs(gumbel().expected["q0"] - np.euler_gamma) < 1e-12)
+    True
+    """
+    return _linked("gumbel", variables.GUMBEL, 0.8, 0.0, dim)
+
+
+def banana(dim: int = 2) -> ExactTarget:
+    """Make a banana: each coordinate is standard normal about a parabola in the one before.
+
+    Examples
+    --------
+    >>> bool(abs(banana().expected["q1"] + 0.5) < 1e-12)
+    True
+    """
+    return _linked("banana", variables.NORMAL, 0.0, 0.5, dim)
+
+
+def mixture(dim: int = 2) -> ExactTarget:
+    """Make two modes of different weight and width in each coordinate, which leans on the one before.
+
+    Examples
+    --------
+    >>> mixture()
+    ExactTarget(mixture, dim=2)
+    """
+    return _linked("mixture", variables.MIXTURE, 0.3, 0.0, dim)
+
+
+def student_t(dim: int = 2) -> ExactTarget:
+    """Make heavy tails: Student's t with five degrees of freedom, each leaning on the one before.
+
+    Examples
+    --------
+    >>> bool(abs(student_t().expected["q0^2"] - 5 / 3) < 1e-9)
+    True
+    """
+    return _linked("student-t", variables.STUDENT, 0.5, 0.0, dim)
+
+
+def exponential(dim: int = 2) -> ExactTarget:
+    """Make exponential variables with their bound at zero: chains move in their logarithms.
+
+    Examples
+    --------
+    >>> bool(abs(exponential().expected["U"] - 2 * (1 + np.euler_gamma)) < 1e-12)
+    True
+    """
+    dim = require_dim(dim)
+    target = Target(
+        lambda x: -x.sum(axis=1), lambda x: -np.ones_like(x), dim=dim, bounds=(0, None), vectorized=True
+    )
+    linked = _Linked(variables.LOG_EXPONENTIAL, 0.0, 0.0)
+    return ExactTarget(
+        target, lambda rng, n: rng.exponential(size=(n, dim)), "exponential", linked.expected(dim)
+    )
+
+
+def _linked(name: str, variable: Variable, slope: float, bend: float, dim: int) -> ExactTarget:
+    linked, dim = _Linked(variable, slope, bend), require_dim(dim)
+    target = Target(
+        lambda x: linked.value_and_gradient(x)[0],
+        dim=dim,
+        vectorized=True,
+        value_and_gradient=linked.value_and_gradient,
+    )
+    return ExactTarget(target, lambda rng, n: linked.draw(rng, n, dim), name, linked.expected(dim))
+
+
+@dataclass(frozen=True, eq=False)
+class _Linked:
+    """Variables of which each leans on the one before by g(x) = slope x + bend (x^2 - 2)."""
+
+    variable: Variable
+    slope: float
+    bend: float
+
+    def lean(self, x: np.ndarray) -> np.ndarray:
+        return self.slope * x + self.bend * (x**2 - 2.0)
+
+    def value_and_gradient(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the log-density and its gradient."""
+        with np.errstate(all="ignore"):
+            z = x.copy()
+            z[:, 1:] -= self.lean(x[:, :-1])
+            value, slope = self.variable.potential_and_slope(z)
+            gradient = slope.copy()
+            gradient[:, :-1] -= slope[:, 1:] * (self.slope + 2.0 * self.bend * x[:, :-1])
+            value = value.sum(axis=1)
+        # Far out, powers overflow: there is no density there.
+        value[~(np.isfinite(value) & np.isfinite(gradient).all(axis=1))] = np.inf
+        return -value, -gradient
+
+    def draw(self, rng: np.random.Generator, n: int, dim: int) -> np.ndarray:
+        x = self.variable.draw(rng, (n, dim))
+        for i in range(1, dim):  # each needs the one before
+            x[:, i] += self.lean(x[:, i - 1])
+        return x
+
+    def expected(self, dim: int) -> dict[str, float]:
+        """Return what is known of the default statistics: those of the first two coordinates, and of U."""
+        z, weight = self.variable.quadrature()
+        lean, powers = self.lean(z), range(5)
+        moment = [float(weight @ z**k) for k in powers]
+        leaning = [float(weight @ lean**k) for k in powers]
+        known = {"U": dim * float(weight @ self.variable.potential_and_slope(z)[0])}
+        known |= {"q0": moment[1], "q0^2": moment[2], "q0^4": moment[4]}
+        known[f"q0 < {CUT}"] = float(self.variable.below(np.array(CUT)))
+        if dim > 1:
+            for name, k in (("q1", 1), ("q1^2", 2), ("q1^4", 4)):
+                known[name] = sum(comb(k, j) * moment[k - j] * leaning[j] for j in range(k + 1))
+            known["q0 q1"] = moment[1] ** 2 + float(weight @ (z * lean))
+            known[f"q1 < {CUT}"] = float(weight @ self.variable.below(CUT - lean))
+        return known

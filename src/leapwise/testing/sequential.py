@@ -1,0 +1,274 @@
+r"""Tests that ask again when in doubt, and so have both few false alarms and much power (Gandy and Scott 2020).
+
+A test at level :math:`10^{-5}` that looks once needs a strong signal. Their Algorithm 3 looks up to k times, each time
+at fresh draws. With :math:`\beta = \alpha / k` and :math:`\gamma = \beta^{1/k}`, and q the smallest of d p-values times
+d (Bonferroni), stage i
+
+- fails if :math:`q \le \beta\, \gamma^{1-i}`;
+- passes if :math:`q > \beta\, \gamma^{1-i} + \gamma`;
+- otherwise is in doubt and goes on, with more draws.
+
+If all is well, stage i is reached with probability at most :math:`\gamma^{i-1}` and fails at most with
+:math:`\beta\, \gamma^{1-i}`, so a false alarm has probability at most :math:`k \beta = \alpha`. The last stage fails at
+:math:`q \le \gamma`, a level for which a weak signal will do; and a sound kernel is rarely looked at twice.
+
+`check_two_samples` is their first test in this frame: exact draws, against exact draws that were moved by the kernel.
+
+References
+----------
+Axel Gandy and James Scott, Unit testing for MCMC and other Monte Carlo methods, arXiv:2001.06465.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from math import ceil
+
+import numpy as np
+from scipy.stats import ks_2samp
+
+from leapwise.checks import require_callable, require_whole
+from leapwise.errors import InputError
+from leapwise.execution import Evaluator
+from leapwise.kernels import Kernel, SharedStream
+from leapwise.targets import AnyTarget
+from leapwise.testing.exact_targets import Draw, ExactTarget
+from leapwise.testing.starts import (
+    Watched,
+    as_exact,
+    looked_at,
+    looked_at_draws,
+    require_false_alarm,
+    require_kernel,
+    require_seed,
+    start,
+)
+from leapwise.testing.statistics import Statistics, standardized
+
+N_PILOT = 1000
+
+#: Takes a number of draws and a generator; returns p-values by name.
+PValues = Callable[[int, np.random.Generator], Mapping[str, float]]
+
+
+@dataclass(frozen=True, eq=False)
+class Stage:
+    """One look: how many draws, the p-values found, and the limits for their adjusted minimum.
+
+    Attributes
+    ----------
+    n : int
+        Number of draws.
+    p_values : dict of str to float
+    fails_below, passes_above : float
+        Limits of `adjusted`; between them there is doubt.
+    """
+
+    n: int
+    p_values: Mapping[str, float]
+    fails_below: float
+    passes_above: float
+
+    @property
+    def worst(self) -> str:
+        """Which statistic has the smallest p-value."""
+        return min(self.p_values, key=lambda name: self.p_values[name])
+
+    @property
+    def adjusted(self) -> float:
+        """The smallest p-value times their number, at most one."""
+        return min(1.0, len(self.p_values) * self.p_values[self.worst])
+
+
+@dataclass(frozen=True, eq=False)
+class SequentialTest:
+    """What a sequential test found.
+
+    Attributes
+    ----------
+    stages : tuple of Stage
+        As many as were needed.
+    false_alarm : float
+        Probability with which a sound subject fails.
+    moved : float, optional
+        Of a kernel, the share of chains that a step has moved; at zero nothing was tested, though it passes.
+    """
+
+    stages: tuple[Stage, ...]
+    false_alarm: float
+    moved: float | None = None
+
+    @property
+    def passed(self) -> bool:
+        """Whether the last stage did not fail."""
+        return self.stages[-1].adjusted > self.stages[-1].fails_below
+
+    def __repr__(self) -> str:
+        last = self.stages[-1]
+        return (
+            f"SequentialTest({'passed' if self.passed else 'FAILED'}: adjusted p-value {last.adjusted:.2g} "
+            f"({last.worst}) at stage {len(self.stages)}, fails below {last.fails_below:.2g}{self._untested})"
+        )
+
+    @property
+    def _untested(self) -> str:
+        return "; no chain moved: NOTHING WAS TESTED" if self.moved == 0 else ""
+
+    def __str__(self) -> str:
+        lines = [
+            f"{'passed' if self.passed else 'FAILED'} (false alarms: {self.false_alarm:.1g}){self._untested}"
+        ]
+        for i, stage in enumerate(self.stages, 1):
+            lines.append(
+                f"  stage {i}: {stage.n} draws, adjusted p-value {stage.adjusted:.2g} ({stage.worst}); "
+                f"fails below {stage.fails_below:.2g}, passes above {stage.passes_above:.2g}"
+            )
+        return "\n".join(lines)
+
+
+def sequential_test(
+    p_values: PValues,
+    n: int,
+    *,
+    random_seed: int | None = 0,
+    false_alarm: float = 1e-5,
+    max_stages: int = 7,
+    growth: float = 2.0,
+) -> SequentialTest:
+    """Repeat a test on fresh and ever more draws while it is in doubt.
+
+    Parameters
+    ----------
+    p_values : callable
+        Takes a number of draws and a generator, makes that many *fresh* draws and returns a dict of p-values.
+    n : int
+        Number of draws at the first stage.
+    random_seed : int, optional
+        The verdict depends on nothing else; None makes a fresh one.
+    false_alarm : float
+        Probability with which a sound subject fails, whatever `growth`.
+    max_stages : int
+        Largest number of looks.
+    growth : float
+        Each stage has this many times the draws of the one before.
+
+    Returns
+    -------
+    SequentialTest
+        With `passed` and the p-values of each stage; print it.
+
+    Examples
+    --------
+    Is this generator's mean zero?
+
+    >>> from scipy.stats import ttest_1samp
+    >>> def off_by(shift):
+    ...     return lambda n, rng: {"mean": ttest_1samp(rng.normal(shift, 1.0, n), 0.0).pvalue}
+    >>> sequential_test(off_by(0.0), 1000).passed, sequential_test(off_by(0.1), 1000).passed
+    (True, False)
+    """
+    require_callable("p_values", p_values)
+    require_whole("max_stages", max_stages, 1)
+    false_alarm = require_false_alarm(false_alarm)
+    if not 1 <= growth < np.inf:
+        raise InputError(f"growth must be a number of at least 1, got {growth!r}")
+    n = require_whole("n", n, 1)
+    rng = np.random.default_rng(require_seed(random_seed))
+    level = false_alarm / max_stages
+    doubt = level ** (1.0 / max_stages)
+    stages: list[Stage] = []
+    for i in range(max_stages):
+        fails_below = level * doubt**-i
+        found = _require_p_values(p_values(ceil(n * growth**i), rng))
+        stages.append(Stage(ceil(n * growth**i), found, fails_below, fails_below + doubt))
+        if not fails_below < stages[-1].adjusted <= fails_below + doubt:
+            break
+    return SequentialTest(tuple(stages), false_alarm)
+
+
+def check_two_samples(
+    kernel: Kernel,
+    target: ExactTarget | AnyTarget,
+    draw: Draw | None = None,
+    *,
+    n_chains: int = 10_000,
+    steps: int = 1,
+    statistics: Statistics | None = None,
+    random_seed: int | None = 0,
+    false_alarm: float = 1e-5,
+) -> SequentialTest:
+    """Compare exact draws with others that a kernel has moved, by Kolmogorov-Smirnov tests.
+
+    Where `check_invariance` compares means, this compares whole distributions; and the two samples have nothing in
+    common, so a kernel that does not move at all passes; what is printed says then that nothing was tested.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        Anything with a method ``step(streams, state, evaluator)`` that returns a state and an info. It need not be
+        reversible.
+    target, draw
+        As for `check_invariance`.
+    n_chains : int
+        Size of each sample at the first stage; it doubles from stage to stage.
+    steps : int
+        How many steps the second sample is moved by.
+    statistics : callable, optional
+        Takes unconstrained positions ``(n, dim)`` and their exact potentials ``(n,)`` and returns a dict of columns
+        ``(n,)``. By default the coordinates, centred and scaled, their squares, products of neighbours, and the
+        potential.
+    random_seed, false_alarm
+        As for `sequential_test`.
+
+    Returns
+    -------
+    SequentialTest
+
+    Examples
+    --------
+    >>> from leapwise import HMC, UnitMetric
+    >>> from leapwise.testing import gumbel
+    >>> check_two_samples(HMC(0.9, 3, metric=UnitMetric()), gumbel(), n_chains=2000).passed
+    True
+    """
+    require_kernel(kernel)
+    require_whole("n_chains", n_chains, 100)
+    require_whole("steps", steps, 1)
+    exact = as_exact(target, draw)
+    random_seed, watched = require_seed(random_seed), Watched(kernel)
+    look = shapes(exact, random_seed) if statistics is None else statistics
+    evaluator = Evaluator(exact.target)
+
+    def p_values(n: int, rng: np.random.Generator) -> dict[str, float]:
+        still, state = (start(exact, evaluator, rng, n) for _ in range(2))
+        streams = SharedStream(rng, n)
+        for _ in range(steps):
+            state, _ = watched.step(streams, state, evaluator)
+        old = looked_at_draws(look, still.position, evaluator)
+        new, lost = looked_at(look, state.position, evaluator)
+        if lost.any():
+            return dict.fromkeys(new, 0.0)
+        return {name: float(ks_2samp(old[name], new[name], method="asymp").pvalue) for name in old}
+
+    verdict = sequential_test(p_values, n_chains, random_seed=random_seed, false_alarm=false_alarm)
+    return replace(verdict, moved=watched.moved)
+
+
+def shapes(exact: ExactTarget, random_seed: int) -> Statistics:
+    """Return the default statistics of tests that compare distributions: to these, higher powers are nothing new."""
+    pilot = exact.positions(np.random.default_rng([random_seed, N_PILOT]), N_PILOT)
+    moments = standardized(pilot)
+
+    def look(position: np.ndarray, potential: np.ndarray) -> dict[str, np.ndarray]:
+        found = moments(position, potential)
+        return {name: column for name, column in found.items() if "^4" not in name and "<" not in name}
+
+    return look
+
+
+def _require_p_values(found: Mapping[str, float]) -> dict[str, float]:
+    p_values = {str(name): float(p) for name, p in found.items()}
+    if not p_values or not all(0 <= p <= 1 for p in p_values.values()):
+        raise InputError(f"p_values must return a dict of numbers from 0 to 1, got {p_values}")
+    return p_values

@@ -1,0 +1,25 @@
+"""Before draws are kept: find a finite start, learn step size, metric and trajectory length, train a surrogate.
+
+What is left behind is a frozen kernel. Only `ARNSHMC` goes on learning while draws are kept, and its results say so.
+"""
+
+from leapwise.warmup.auto import Auto
+from leapwise.warmup.choice import require_tuning_steps, warmup_for
+from leapwise.warmup.learning import learner_for
+from leapwise.warmup.methods import ARNSHMC, RNSHMC, RNSRMHMC, Training
+from leapwise.warmup.schedule import Learner, Warmup
+from leapwise.warmup.start import find_start
+
+__all__ = [
+    "ARNSHMC",
+    "RNSHMC",
+    "RNSRMHMC",
+    "Auto",
+    "Learner",
+    "Training",
+    "Warmup",
+    "find_start",
+    "learner_for",
+    "require_tuning_steps",
+    "warmup_for",
+]

@@ -1,0 +1,314 @@
+"""The paper's samplers as recipes: explore with exact HMC, train a surrogate, exploit it.
+
+`sample` takes them as ``method=``. Its ``tune`` is the number of exploration steps of each chain; each of its ``draws``
+costs one exact value, and no gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from leapwise.checks import require_positive, require_whole
+from leapwise.dynamics import EuclideanMetric, HessianMetric, ImplicitSolver, UnitMetric
+from leapwise.errors import InputError
+from leapwise.kernels import HMC, RMHMC, SurrogateHMC, SurrogateRMHMC
+from leapwise.kernels.lengths import Lengths
+from leapwise.surrogates import Fitted, Surrogate, TrainingSet
+
+#: Evaluations to train on, at most, if nothing else is said.
+MOST_TRAINING = 1000
+
+
+def vanishing(t: int) -> float:
+    r"""Return the default probability :math:`a_t = (1 + t)^{-1/2}` of publishing at step t = 1, 2, ...
+
+    It vanishes, as convergence asks, but its sum diverges, so learning never stops altogether.
+
+    Examples
+    --------
+    >>> vanishing(99)
+    0.1
+    """
+    return float((1 + t) ** -0.5)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Training:
+    """What the surrogate methods share: how to explore, and what to keep of it.
+
+    Parameters
+    ----------
+    explore : HMC, optional
+        How to explore.
+    collect : {"all", "accepted"}
+        What to train on: every exact evaluation with its gradient, along trajectories and rejected ones too; or, as
+        in the paper, the values of accepted proposals.
+    skip : int, optional
+        Exploration steps before anything is collected; a fifth of them by default.
+    max_training : int, optional
+        Evaluations to train on at most, evenly chosen; by default 1000, or as many as the surrogate advises.
+    """
+
+    explore: HMC | None = None
+    collect: Literal["all", "accepted"] = "all"
+    skip: int | None = None
+    max_training: int | None = None
+
+    def check_training(self, surrogate: object) -> None:
+        """Raise if a setting is wrong."""
+        name = type(self).__name__
+        if isinstance(surrogate, type) or not callable(getattr(surrogate, "fit", None)):
+            fitted = callable(getattr(surrogate, "potential_and_gradient", None))
+            hint = "; a trained one goes into SurrogateHMC" if fitted else ""
+            got = surrogate.__name__ if isinstance(surrogate, type) else type(surrogate).__name__
+            raise InputError(
+                f"{name} needs a recipe such as SoftplusNetwork(1000) as its surrogate, got {got}{hint}"
+            )
+        if self.explore is not None and not isinstance(self.explore, HMC):
+            raise InputError(
+                f"explore must be an HMC, got {self.explore!r}; leave it out for the default of {name}"
+            )
+        if self.collect not in ("all", "accepted"):
+            raise InputError(f"collect must be 'all' or 'accepted', got {self.collect!r}; choose one of them")
+        if self.skip is not None:
+            require_whole("skip", self.skip, 0)
+        if self.max_training is not None:
+            require_whole("max_training", self.max_training, 2)
+
+    def most_training(self, surrogate: Surrogate, dim: int) -> int:
+        """Return how many evaluations to train on at most."""
+        if self.max_training is not None:
+            return self.max_training
+        advised: Any = getattr(surrogate, "advised_evaluations", None)
+        with_gradients = self.collect == "all"
+        return MOST_TRAINING if advised is None else int(advised(dim, with_gradients))
+
+
+@dataclass(frozen=True, eq=False)
+class RNSHMC(Training):
+    """Random network surrogate HMC (Algorithm 3 of the paper), with any surrogate.
+
+    Kept draws come from `SurrogateHMC` with a surrogate that is trained once, after exploration, and never changes.
+
+    Parameters
+    ----------
+    surrogate : Surrogate
+        A recipe, such as ``SoftplusNetwork(1000)``.
+    step_size, n_steps, trajectory_length, jitter, metric, target_acceptance
+        As for `HMC`, both for exploring and for draws; what is left out is learnt while exploring. A learnt step size
+        is made four times smaller for the draws: steps of a surrogate cost next to nothing.
+    explore : HMC, optional
+        Another way to explore. The draws then have its settings where none are given here.
+    collect, skip, max_training
+        What to train on, see `Training`.
+
+    Examples
+    --------
+    >>> import leapwise as lw
+    >>> target = lw.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
+    >>> method = lw.RNSHMC(lw.SoftplusNetwork(50), step_size=0.5, n_steps=5)
+    >>> run = lw.sample(target, draws=100, tune=50, chains=2, method=method, random_seed=1)
+    >>> run.posterior.cost.n_values, run.posterior.cost.n_gradients
+    (200, 0)
+    """
+
+    surrogate: Surrogate
+    step_size: ArrayLike | None = None
+    n_steps: int | tuple[int, int] | None = None
+    trajectory_length: float | None = None
+    jitter: float = 0.4
+    metric: EuclideanMetric | Literal["unit", "diagonal", "dense"] | None = None
+    target_acceptance: float = 0.8
+
+    is_exact = True
+
+    def __post_init__(self) -> None:
+        self.check_training(self.surrogate)
+        self.exploration  # noqa: B018  raises if a setting is wrong
+
+    @property
+    def exploration(self) -> HMC:
+        """How to explore."""
+        if self.explore is not None:
+            return self.explore
+        return HMC(
+            self.step_size,
+            self.n_steps,
+            self.trajectory_length,
+            self.jitter,
+            metric=self.metric,
+            target_acceptance=self.target_acceptance,
+        )
+
+    def kernel(self, surrogate: Fitted, explored: HMC, training: TrainingSet) -> SurrogateHMC:
+        """Return the kernel of the draws; what was not set is as it was found while exploring."""
+        lengths = Lengths(self.step_size, self.n_steps, self.trajectory_length, self.jitter)
+        if not lengths.is_set:
+            lengths = explored if self.step_size is not None else _finer(explored)
+        metric = self.metric if isinstance(self.metric, EuclideanMetric) else explored.metric
+        return SurrogateHMC(
+            lengths.step_size,
+            lengths.n_steps,
+            lengths.trajectory_length,
+            lengths.jitter,
+            surrogate=surrogate,
+            metric=metric if isinstance(metric, EuclideanMetric) else UnitMetric(),
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class ARNSHMC(RNSHMC):
+    r"""Adaptive random network surrogate HMC (Algorithm 4 of the paper), with any surrogate that can be updated.
+
+    After a short exploration the surrogate goes on learning from every exact value that the draws cost. What it has
+    learnt is published to the sampler at step t with probability :math:`a_t`. With :math:`a_t \to 0`, and under the
+    usual condition of containment, such an adaptive chain converges to the posterior, but no finite number of its draws
+    is exact: results say how many of them are ``adaptive``. With `freeze_after` the surrogate is published once more
+    after so many draws and then never changes, and the draws from there on are exact.
+
+    Parameters
+    ----------
+    surrogate, step_size, n_steps, trajectory_length, jitter, metric, target_acceptance
+        As for `RNSHMC`.
+    explore, collect, skip, max_training
+        As for `RNSHMC`. With ``collect="accepted"`` the surrogate learns from accepted proposals only, as in the
+        paper (where a rejected step counts the old position once more), instead of from every proposal.
+    refit_probability : callable
+        :math:`a_t` of t = 1, 2, ...; `vanishing` by default.
+    freeze_after : int, optional
+        After how many draws of each chain to stop learning; never by default.
+
+    Examples
+    --------
+    >>> import leapwise as lw
+    >>> target = lw.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
+    >>> method = lw.ARNSHMC(lw.SoftplusNetwork(50), step_size=0.5, n_steps=5, freeze_after=60)
+    >>> run = lw.sample(target, draws=100, tune=20, chains=2, method=method, random_seed=1)
+    >>> run.exact, run.n_adaptive, run.exact_draws.shape
+    (False, 60, (2, 40, 2))
+    """
+
+    refit_probability: Callable[[int], float] = vanishing
+    freeze_after: int | None = None
+
+    is_exact = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.refit_probability):
+            raise InputError(
+                f"refit_probability must be a function of the step, got {self.refit_probability!r}; "
+                "for example lambda t: 1 / t"
+            )
+        if self.freeze_after is not None:
+            require_whole("freeze_after", self.freeze_after, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class RNSRMHMC(Training):
+    """Random network surrogate HMC on a Riemannian manifold: the surrogate's curvature is the metric.
+
+    Kept draws come from `SurrogateRMHMC` with a surrogate that is trained once, after exploration, and never changes.
+
+    Parameters
+    ----------
+    surrogate : Surrogate
+        A recipe, such as ``SoftplusNetwork(1000)``.
+    step_size, n_steps, trajectory_length, jitter
+        Of the draws, as for `RMHMC`. In the metric of the curvature steps of 0.2 to 0.5 and a length of 1.5 suit most.
+    form : {"full", "diagonal", "softabs"}
+        What metric to make of the Hessian, see `HessianMetric`. "full" is cheaper, but for potentials that are convex
+        only: no trajectory enters or leaves a region where the Hessian is not positive definite, and what mass is
+        there is missed.
+    floor : float, optional
+        Smallest curvature, for the other two; by default a twentieth of the typical curvature.
+    solver : ImplicitSolver
+        Tolerances of the implicit equations.
+    explore : HMC, optional
+        How to explore; ``HMC()``, which tunes itself, by default.
+    collect, skip, max_training
+        What to train on, see `Training`.
+
+    Examples
+    --------
+    >>> import leapwise as lw
+    >>> target = lw.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
+    >>> method = lw.RNSRMHMC(lw.SoftplusNetwork(50), step_size=0.5, n_steps=3)
+    >>> run = lw.sample(target, draws=100, tune=50, chains=2, method=method, random_seed=1)
+    >>> run.posterior.cost.n_gradients
+    0
+    """
+
+    surrogate: Surrogate
+    step_size: ArrayLike | None = None
+    n_steps: int | tuple[int, int] | None = None
+    trajectory_length: float | None = None
+    jitter: float = 0.4
+    form: Literal["full", "diagonal", "softabs"] = "softabs"
+    floor: float | None = None
+    solver: ImplicitSolver = field(default_factory=ImplicitSolver)
+
+    is_exact = True
+
+    def __post_init__(self) -> None:
+        self.check_training(self.surrogate)
+        if not Lengths(self.step_size, self.n_steps, self.trajectory_length, self.jitter).is_set:
+            raise InputError(
+                "RNSRMHMC needs step_size and n_steps (or trajectory_length); step_size=0.3, n_steps=5 is a good start"
+            )
+        if self.form not in ("full", "diagonal", "softabs"):
+            raise InputError(
+                f"form must be 'full', 'diagonal' or 'softabs', got {self.form!r}; 'softabs' suits any potential"
+            )
+        if self.floor is not None:
+            require_positive(self.floor, "floor", ())
+        if not isinstance(self.solver, ImplicitSolver):
+            raise InputError(
+                f"solver must be an ImplicitSolver, got {self.solver!r}; leave it out, or make one"
+            )
+
+    @property
+    def exploration(self) -> HMC:
+        """How to explore."""
+        return HMC() if self.explore is None else self.explore
+
+    def kernel(self, surrogate: Fitted, explored: HMC, training: TrainingSet) -> SurrogateRMHMC:
+        """Return the kernel of the draws."""
+        HessianMetric(surrogate)  # raises if it has no Hessian
+        floor = typical_curvature(surrogate, training) / 20.0 if self.floor is None else self.floor
+        return SurrogateRMHMC(
+            self.step_size,
+            self.n_steps,
+            self.trajectory_length,
+            self.jitter,
+            surrogate=surrogate,
+            metric=HessianMetric(surrogate, self.form, floor),
+            solver=self.solver,
+        )
+
+
+def _finer(explored: HMC) -> Lengths:
+    """Return the same trajectories in steps four times as small."""
+    step_size = np.asarray(explored.step_size) / 4.0
+    if explored.trajectory_length is not None:
+        return Lengths(step_size, None, explored.trajectory_length, explored.jitter)
+    assert explored.n_steps is not None
+    low, high = (1, explored.n_steps) if isinstance(explored.n_steps, int) else explored.n_steps
+    return Lengths(step_size, (4 * low, 4 * high), None, explored.jitter)
+
+
+SurrogateMethod = RNSHMC | RNSRMHMC
+Method = HMC | RMHMC | SurrogateMethod
+
+
+def typical_curvature(surrogate: Fitted, training: TrainingSet) -> float:
+    """Return the median size of the Hessian's diagonal at up to 20 training points."""
+    chosen = training.position[:: 1 + (len(training) - 1) // 20]
+    diagonal = np.abs(np.diagonal(surrogate.hessian(chosen), axis1=1, axis2=2))
+    found = float(np.median(diagonal))
+    return found if np.isfinite(found) and found > 0 else 1.0

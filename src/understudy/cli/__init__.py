@@ -1,9 +1,0 @@
-"""The command line: `understudy problems`, `sample`, `resume`, `inspect` and `reproduce`.
-
-Results go to stdout; progress, notes and errors to stderr. An error that the library raises on purpose is one
-line and exit code 2. An interrupted run still shows and saves what has been drawn; its exit code is 130.
-"""
-
-from understudy.cli.commands import main
-
-__all__ = ["main"]

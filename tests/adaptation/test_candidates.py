@@ -1,0 +1,86 @@
+"""Who is trained, and when: the dear ones only once the cheap ones have had their chance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import leapwise as lw
+from leapwise.adaptation import EvaluationRecord
+from leapwise.adaptation.candidates import STEADY, Candidates
+from leapwise.execution import Evaluator
+from leapwise.surrogates import Whitening
+from leapwise.surrogates.outputs import FittedOutputs
+
+DIM = 8
+TARGET = lw.Target(
+    lambda x: -0.5 * (x**2).sum(axis=1) - 0.1 * (x**4).sum(axis=1),
+    lambda x: -x - 0.4 * x**3,
+    dim=DIM,
+    vectorized=True,
+)
+
+
+@pytest.fixture
+def candidates():
+    record = EvaluationRecord.of(Evaluator(TARGET))
+    record.evaluate(np.random.default_rng(0).standard_normal((60, DIM)))
+    return Candidates(TARGET, record, np.random.default_rng(1))
+
+
+FRAME = Whitening(np.zeros(DIM), np.eye(DIM))
+
+
+def judge(candidates, n=12):
+    """Hold all candidates against new positions."""
+    position = candidates.rng.standard_normal((n, DIM))
+    candidates.record.try_out(position, "walk", candidates.predict(position))
+
+
+def test_a_process_waits_for_the_verdict_on_hidden_nodes(candidates):
+    candidates.train(FRAME)
+    assert list(candidates.fitted) == ["quadratic"]
+    judge(candidates)
+    candidates.train(FRAME)
+    assert list(candidates.fitted) == ["quadratic", "network"]
+    candidates.train(FRAME)  # nobody has been held against anything since
+    assert list(candidates.fitted) == ["quadratic", "network"]
+    judge(candidates)
+    assert min(candidates.record.sd(name) for name in candidates.fitted) > 0.2
+    candidates.train(FRAME)
+    assert list(candidates.fitted) == ["quadratic", "network", "process"]
+
+
+def test_a_ridge_is_kept_while_little_more_is_known(candidates):
+    candidates.train(FRAME)
+    first = candidates.fitted["quadratic"].ridge
+    known = len(candidates.record)
+    candidates.record.evaluate(candidates.rng.standard_normal((int(0.4 * known), DIM)))
+    candidates.train(FRAME)
+    assert candidates.fitted["quadratic"].ridge == first
+    assert candidates._ridges[0] == (first, known)
+    candidates.record.evaluate(candidates.rng.standard_normal((known, DIM)))
+    candidates.train(FRAME)
+    assert len(candidates.record) > STEADY * known
+    assert candidates._ridges[0][1] == len(candidates.record)
+
+
+def test_emulators_share_what_they_have_in_common():
+    mixing = np.random.default_rng(2).standard_normal((DIM, 30))
+    target = lw.ForwardTarget(
+        lambda x: np.tanh(0.5 * x @ mixing),
+        lw.GaussianLikelihood(np.zeros(30), sd=0.3),
+        lw.NormalPrior(0.0, 1.0, dim=DIM),
+        vectorized=True,
+    )
+    record = EvaluationRecord.of(Evaluator(target))
+    record.evaluate(np.random.default_rng(0).standard_normal((60, DIM)))
+    candidates = Candidates(target, record, np.random.default_rng(1))
+    candidates.train(FRAME)
+    judge(candidates)
+    candidates.train(FRAME)
+    plain, network = candidates.fitted.values()
+    assert isinstance(plain, FittedOutputs) and isinstance(network, FittedOutputs)
+    assert network.space is plain.space and network.features.rotation is plain.features.rotation
+    assert plain.features.nodes is None and network.features.nodes.size == 300
+    assert network.solution.shape[0] == plain.solution.shape[0] + 300

@@ -1,0 +1,109 @@
+"""Forward models that fit their data in several places."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import leapwise as lw
+from leapwise.adaptation import EvaluationRecord
+from leapwise.adaptation.basins import Homes
+from leapwise.adaptation.candidates import Candidates
+from leapwise.adaptation.descent import Descent
+from leapwise.adaptation.elsewhere import LEAST, N_DESCENTS, Known, look_elsewhere
+from leapwise.adaptation.explore import Explorer, first_walkers
+from leapwise.execution import Evaluator
+from leapwise.surrogates import Whitening
+
+
+def _target(forward, data) -> lw.ForwardTarget:
+    return lw.ForwardTarget(
+        forward, lw.GaussianLikelihood(data, sd=[0.1, 0.2]), lw.NormalPrior(0.0, 1.0, dim=3)
+    )
+
+
+def _mirrored() -> lw.ForwardTarget:
+    """Return a posterior that is the same at both signs of the first parameter."""
+    return _target(lambda x: np.array([x[0] ** 2, x[1] + 0.3 * x[2]]), [1.0, 0.5])
+
+
+def _single() -> lw.ForwardTarget:
+    return _target(lambda x: np.array([x[0] + 0.1 * x[0] ** 3, x[1] + 0.3 * x[2]]), [1.1, 0.5])
+
+
+def _explorer(target: lw.ForwardTarget, seed: int, n_chains: int = 4) -> Explorer:
+    """Return an explorer that has learnt the posterior around (1, 0.4, 0.1), and nothing else."""
+    rng, record = np.random.default_rng(seed), EvaluationRecord.of(Evaluator(target))
+    frame = Whitening(np.array([1.0, 0.4, 0.1]), np.diag([0.05, 0.3, 0.9]))
+    near = frame.from_white(rng.standard_normal((60, 3)))
+    found = record.evaluate(near)
+    candidates = Candidates(target, record, rng)
+    candidates.train(frame)
+    explorer = Explorer(
+        record, candidates, frame, first_walkers(near[:n_chains], found.potential[:n_chains], rng), rng
+    )
+    explorer.rounds(4)
+    return explorer
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_mirrored_basin_is_found_and_gets_a_walker(seed):
+    explorer = _explorer(_mirrored(), seed)
+    homes, known = Homes.of(explorer), len(explorer.record)
+    assert look_elsewhere(explorer, homes, 1000)
+    assert len(explorer.record) - known <= LEAST
+    walkers = explorer.walkers
+    new = walkers.cold & (walkers.position[:, 0] < 0)
+    assert new.sum() == 1 and abs(walkers.position[new][0, 0] + 1.0) < 0.2
+    np.testing.assert_array_equal(homes.position[new[walkers.cold]], walkers.position[new])
+    paid = Evaluator(_mirrored()).value(walkers.position[new]).potential
+    np.testing.assert_allclose(walkers.potential[new], paid, rtol=1e-12)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_nothing_is_found_where_there_is_one_and_little_is_spent(seed):
+    explorer = _explorer(_single(), seed)
+    before, known = explorer.walkers.position.copy(), len(explorer.record)
+    assert not look_elsewhere(explorer, Homes.of(explorer), 4000)
+    np.testing.assert_array_equal(explorer.walkers.position, before)
+    assert N_DESCENTS <= len(explorer.record) - known < 4 * N_DESCENTS
+
+
+def test_it_never_costs_more_than_its_share():
+    times = np.linspace(0.0, 30.0, 40)  # hollows everywhere, in which descents get stuck
+    target = lw.ForwardTarget(
+        lambda x: np.sin(np.exp(x[0]) * times) + x[1] + 0.3 * x[2],
+        lw.GaussianLikelihood(np.sin(2.0 * times), sd=0.05),
+        lw.NormalPrior(0.0, 1.0, dim=3),
+    )
+    for n_draws, most in ((100, LEAST), (4000, 120)):
+        explorer = _explorer(target, 1)
+        known = len(explorer.record)
+        look_elsewhere(explorer, Homes.of(explorer), n_draws)
+        assert len(explorer.record) - known <= most
+
+
+def test_a_descent_has_arrived_only_where_it_is_near_and_was_predicted():
+    explorer = _explorer(_mirrored(), 1)
+    known = Known(explorer)
+    home = np.array([1.0, 0.4, 0.1])
+    height = float(Evaluator(_mirrored()).value(home[None]).potential[0])
+    assert known.has(Descent(home, height, 1.0))
+    assert not known.has(Descent(home, height + 20.0, 1.0))
+    assert not known.has(Descent(home * [-1.0, 1.0, 1.0], height, 1.0))
+
+
+def test_a_run_has_both_signs():
+    """Of these seeds all kept one sign only, and in silence, before others were looked for."""
+    for seed in (3, 4, 5):
+        run = lw.sample(_mirrored(), draws=200, random_seed=seed, progressbar=False)
+        assert run.draws[..., 0].min() < -0.8 and run.draws[..., 0].max() > 0.8
+
+
+@pytest.mark.parametrize("limits", [{"tune": 150}, {"max_evaluations": 400}])
+def test_a_limit_is_not_spent_on_it(limits, monkeypatch):
+    def refuse(*_):
+        raise AssertionError
+
+    monkeypatch.setattr("leapwise.adaptation.adapt.look_elsewhere", refuse)
+    lw.sample(_single(), draws=100, random_seed=1, progressbar=False, **limits)
