@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from leapwise.dynamics.generalized_leapfrog import (
+from leapwise.dynamics.generalized import (
     ImplicitSolver,
     RiemannianPoint,
     generalized_leapfrog,

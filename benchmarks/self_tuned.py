@@ -18,7 +18,7 @@ import numpy as np
 import leapwise as lw
 from leapwise.problems import registry
 from leapwise.problems.elliptic import elliptic_pde
-from leapwise.problems.poisson_gp import LONG_RUN_MEAN, LONG_RUN_SD
+from leapwise.problems.hierarchies import LONG_RUN_MEAN, LONG_RUN_SD
 from leapwise.results.statistics import statistics
 
 sys.path.insert(0, str(Path(__file__).parents[1]))

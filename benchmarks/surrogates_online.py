@@ -20,8 +20,7 @@ import numpy as np
 from scipy.linalg import qr, solve_triangular
 
 from leapwise import QuadraticNetwork, RBFNetwork, SoftplusNetwork, TrainingSet
-from leapwise.surrogates.online import RowUpdater
-from leapwise.surrogates.pseudoinverse import PseudoinverseUpdater
+from leapwise.surrogates.online import PseudoinverseUpdater, RowUpdater
 
 
 def seconds(work):

@@ -18,7 +18,7 @@ import leapwise as lw
 from leapwise.cli.load import load_problem
 from leapwise.errors import EvaluationError, InputError, LeapwiseError, OutputError, StartError
 from leapwise.problems import registry
-from leapwise.problems.gaussian import gaussian
+from leapwise.problems.shapes import gaussian
 
 LIKELIHOOD = lw.GaussianLikelihood([0.0, 1.0], sd=1.0)
 PRIOR = lw.NormalPrior(0.0, 1.0, dim=2)

@@ -58,7 +58,7 @@ def _logistic(problem):
 
 
 def _banana(problem):
-    module = import_module("leapwise.problems.banana")
+    module = import_module("leapwise.problems.shapes")
     model = problem.target._log_density.__self__
 
     def function(theta):
@@ -69,7 +69,7 @@ def _banana(problem):
 
 
 def _eight_schools(problem):
-    module = import_module("leapwise.problems.eight_schools")
+    module = import_module("leapwise.problems.hierarchies")
     effects, errors = jnp.asarray(module.EFFECTS), jnp.asarray(module.ERRORS)
 
     def function(position):
@@ -83,7 +83,7 @@ def _eight_schools(problem):
 
 
 def _funnel(problem):
-    module = import_module("leapwise.problems.funnel")
+    module = import_module("leapwise.problems.shapes")
 
     def function(position):
         v, x = position[0], position[1:]
@@ -93,7 +93,7 @@ def _funnel(problem):
 
 
 def _lobes(problem):
-    module = import_module("leapwise.problems.lobes")
+    module = import_module("leapwise.problems.shapes")
     centre = jnp.asarray(module.CENTRE)
 
     def function(x):
@@ -116,7 +116,7 @@ def _student_t(problem):
 
 
 def _poisson_gp(problem):
-    module = import_module("leapwise.problems.poisson_gp")
+    module = import_module("leapwise.problems.hierarchies")
     model = problem.target._log_density.__self__
     apart, counts = jnp.asarray(model.apart), jnp.asarray(model.counts)
 

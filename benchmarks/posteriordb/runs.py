@@ -19,8 +19,7 @@ import numpy as np
 from arviz_stats.base import array_stats
 
 import leapwise as lw
-from leapwise.results.discrepancy import exact_share
-from leapwise.results.statistics import statistics
+from leapwise.results.statistics import exact_share, statistics
 
 from .cases import Case, get_case, transformed
 

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 import leapwise as lw
-from leapwise.adaptation.arrive import Arrival, arrive
-from leapwise.adaptation.candidates import Candidates
-from leapwise.adaptation.descent import FURTHER, REACH
-from leapwise.adaptation.design import find_by_outputs
-from leapwise.adaptation.find import typical_height
+from leapwise.adaptation.initialise import Arrival, arrive, find_by_outputs, typical_height
+from leapwise.adaptation.minimise import FURTHER, REACH
 from leapwise.adaptation.record import EvaluationRecord
+from leapwise.adaptation.selection import Candidates
 from leapwise.execution import Evaluator
 from leapwise.kernels import State, Streams
 from leapwise.surrogates import Whitening

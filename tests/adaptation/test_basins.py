@@ -7,11 +7,11 @@ import pytest
 
 import leapwise as lw
 from leapwise.adaptation import EvaluationRecord
-from leapwise.adaptation.basins import Homes, abandoned, spread_out, with_more_starts
-from leapwise.adaptation.candidates import Candidates
-from leapwise.adaptation.descent import Descent
 from leapwise.adaptation.explore import Explorer, Walkers
-from leapwise.adaptation.find import Start
+from leapwise.adaptation.initialise import Start
+from leapwise.adaptation.minimise import Descent
+from leapwise.adaptation.modes import Homes, abandoned, spread_out, with_more_starts
+from leapwise.adaptation.selection import Candidates
 from leapwise.execution import Evaluator
 from leapwise.kernels import State
 from leapwise.surrogates import Whitening

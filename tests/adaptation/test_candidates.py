@@ -7,7 +7,7 @@ import pytest
 
 import leapwise as lw
 from leapwise.adaptation import EvaluationRecord
-from leapwise.adaptation.candidates import STEADY, Candidates
+from leapwise.adaptation.selection import STEADY, Candidates
 from leapwise.execution import Evaluator
 from leapwise.surrogates import Whitening
 from leapwise.surrogates.outputs import FittedOutputs

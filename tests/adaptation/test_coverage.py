@@ -7,8 +7,9 @@ import pytest
 
 import leapwise as lw
 from leapwise.adaptation import EvaluationRecord, explore
-from leapwise.adaptation.candidates import Candidates
-from leapwise.adaptation.coverage import (
+from leapwise.adaptation.explore import Explorer, first_walkers
+from leapwise.adaptation.selection import Candidates
+from leapwise.adaptation.tails import (
     HIDDEN,
     HiddenTail,
     Profile,
@@ -17,7 +18,6 @@ from leapwise.adaptation.coverage import (
     n_tail_probes,
     outer_rank,
 )
-from leapwise.adaptation.explore import Explorer, first_walkers
 from leapwise.adaptation.walk import transition
 from leapwise.execution import Evaluator
 from leapwise.surrogates import QuadraticNetwork, Whitening

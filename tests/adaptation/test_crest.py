@@ -7,7 +7,7 @@ import pytest
 
 import leapwise as lw
 from leapwise.adaptation import Plan
-from leapwise.adaptation.crest import along_ridge, softest
+from leapwise.adaptation.tails import along_ridge, softest
 from leapwise.adaptation.walk import find_step, transition, walk
 from leapwise.surrogates import Whitening
 

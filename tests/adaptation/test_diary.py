@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from leapwise import Evaluator, ForwardTarget, GaussianLikelihood, NormalPrior, Target
-from leapwise.adaptation.law import efficiency
 from leapwise.adaptation.record import MIN_TRIALS, EvaluationRecord, Trial, of_same_worth, recent, spread
+from leapwise.adaptation.stopping import efficiency
 
 TARGET = Target(lambda x: -0.5 * (x**2).sum(axis=1), lambda x: -x, dim=2, vectorized=True)
 

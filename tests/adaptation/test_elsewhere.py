@@ -7,11 +7,11 @@ import pytest
 
 import leapwise as lw
 from leapwise.adaptation import EvaluationRecord
-from leapwise.adaptation.basins import Homes
-from leapwise.adaptation.candidates import Candidates
-from leapwise.adaptation.descent import Descent
-from leapwise.adaptation.elsewhere import LEAST, N_DESCENTS, Known, look_elsewhere
 from leapwise.adaptation.explore import Explorer, first_walkers
+from leapwise.adaptation.minimise import Descent
+from leapwise.adaptation.mode_search import LEAST, N_DESCENTS, Known, look_elsewhere
+from leapwise.adaptation.modes import Homes
+from leapwise.adaptation.selection import Candidates
 from leapwise.execution import Evaluator
 from leapwise.surrogates import Whitening
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from leapwise import Evaluator, Streams, Target
-from leapwise.adaptation.find import find, typical_height
+from leapwise.adaptation.initialise import find, typical_height
 from leapwise.adaptation.record import EvaluationRecord
-from leapwise.problems.lobes import lobes
+from leapwise.problems.shapes import lobes
 from leapwise.warmup.start import find_start
 
 

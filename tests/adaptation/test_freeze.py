@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from leapwise import DenseMetric, QuadraticNetwork, TrainingSet, Whitening
-from leapwise.adaptation.freeze import freeze
 from leapwise.adaptation.trust import Trust, judge, require_use
+from leapwise.adaptation.tune import freeze
 from leapwise.adaptation.walk import Tempered, settle, transition, walk
 from leapwise.errors import SurrogateError
 

@@ -7,9 +7,9 @@ import pytest
 
 import leapwise as lw
 from leapwise.adaptation import EvaluationRecord, n_probes
-from leapwise.adaptation.candidates import Candidates
+from leapwise.adaptation.coverage import look_beyond, usual_height
 from leapwise.adaptation.explore import Explorer, first_walkers
-from leapwise.adaptation.frontier import look_beyond, usual_height
+from leapwise.adaptation.selection import Candidates
 from leapwise.execution import Evaluator
 from leapwise.surrogates import QuadraticNetwork, Whitening
 

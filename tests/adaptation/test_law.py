@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from leapwise.adaptation.law import acceptance, efficiency, learning_pays, learning_pays_within
-from leapwise.adaptation.plan import Plan
+from leapwise.adaptation.stopping import Plan, acceptance, efficiency, learning_pays, learning_pays_within
 
 
 @pytest.mark.parametrize("sd", [0.2, 0.6, 1.0])

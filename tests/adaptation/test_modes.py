@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import leapwise as lw
-from leapwise.adaptation.freeze import freeze
 from leapwise.adaptation.modes import find_jumps, separate_places
+from leapwise.adaptation.tune import freeze
 from leapwise.adaptation.walk import walk
 from leapwise.surrogates import Whitening
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from test_modes import Banana, Normals
 
-from leapwise.adaptation.freeze import _chain, _worth_of_draws, freeze
-from leapwise.adaptation.parts import find_parts, parts
+from leapwise.adaptation.modes import find_parts, parts
+from leapwise.adaptation.tune import _chain, _worth_of_draws, freeze
 from leapwise.adaptation.walk import trace, transition, walk
 from leapwise.kernels import Jumps
 from leapwise.surrogates import Whitening

@@ -12,9 +12,9 @@ import pytest
 import leapwise as lw
 from leapwise import QuadraticNetwork, TrainingSet, Whitening
 from leapwise.adaptation import adapt
-from leapwise.adaptation.freeze import freeze
-from leapwise.adaptation.law import USELESS
-from leapwise.adaptation.pilot import EDGE, N_MOVES, pilot, tried
+from leapwise.adaptation.explore import EDGE, N_MOVES, pilot, tried
+from leapwise.adaptation.stopping import USELESS
+from leapwise.adaptation.tune import freeze
 
 DIM = 4
 

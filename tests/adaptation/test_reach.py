@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from leapwise import Evaluator, Streams, Target
-from leapwise.adaptation.find import find
+from leapwise.adaptation.initialise import find
 from leapwise.adaptation.record import EvaluationRecord
 from leapwise.errors import BudgetError, ImproperError
 from leapwise.warmup.start import find_start

@@ -15,7 +15,7 @@ import numpy as np
 from ledger_helpers import DIM, fill, make_row, raw
 
 from leapwise.storage import rows as row_codec
-from leapwise.storage import snapshots
+from leapwise.storage import rows as snapshots
 
 MARKER = "executed"
 

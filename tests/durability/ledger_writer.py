@@ -17,7 +17,8 @@ import sys
 import numpy as np
 from ledger_helpers import header, make_row
 
-from leapwise.storage import Ledger, connection
+from leapwise.storage import Ledger
+from leapwise.storage import file as connection
 
 
 class Doomed(sqlite3.Connection):

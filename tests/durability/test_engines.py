@@ -24,11 +24,10 @@ from leapwise.errors import (
     WorkerError,
 )
 from leapwise.execution import InProcess, OnExecutor, engine_for, on_cores
-from leapwise.execution.gate import Gate
-from leapwise.execution.parcel import pack_target
+from leapwise.execution.executor import Gate
 from leapwise.execution.pool import Pool
-from leapwise.execution.worker import evaluate
-from leapwise.targets.factory import from_factory
+from leapwise.execution.worker import evaluate, pack_target
+from leapwise.targets.target import from_factory
 
 
 @pytest.fixture(params=["here", "threads"])
@@ -210,7 +209,7 @@ class TestLostOnTheWay:
     @pytest.fixture(autouse=True)
     def _quick(self, monkeypatch):
         pytest.importorskip("cloudpickle", reason="cloudpickle comes with the extra parallel")
-        monkeypatch.setattr("leapwise.execution.request._FIRST_PAUSE", 1e-4)
+        monkeypatch.setattr("leapwise.execution.executor._FIRST_PAUSE", 1e-4)
 
     def test_lost_rows_are_sent_again(self):
         engine = OnExecutor(moody(), Flaky(lambda n: n % 3))

@@ -59,7 +59,7 @@ def test_the_same_row_again_is_evaluated_again(client, tmp_path):
 
 
 def test_a_client_that_is_closed_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr("leapwise.execution.request._LOOK_EVERY", 0.2)
+    monkeypatch.setattr("leapwise.execution.executor._LOOK_EVERY", 0.2)
     with dask_client(workers=1) as found:
         engine = OnExecutor(moody(), found.get_executor())
         values(engine, rows(OK))

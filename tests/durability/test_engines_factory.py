@@ -11,7 +11,7 @@ from engine_models import counted
 
 from leapwise import ForwardTarget, GaussianLikelihood, NormalPrior, Target
 from leapwise.errors import InputError
-from leapwise.targets.factory import from_factory
+from leapwise.targets.target import from_factory
 
 _SHARED = Target(lambda x: -0.5 * x @ x, dim=3)
 

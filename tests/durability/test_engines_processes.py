@@ -29,7 +29,7 @@ from engine_models import (
 
 from leapwise.errors import EngineClosed, EvaluationTimeout, ModelError, WorkerError
 from leapwise.execution import InProcess, OnExecutor, engine_for, on_cores
-from leapwise.targets.factory import from_factory
+from leapwise.targets.target import from_factory
 
 pytest.importorskip("loky", reason="loky comes with the extra parallel")
 pytest.importorskip("cloudpickle", reason="cloudpickle comes with the extra parallel")

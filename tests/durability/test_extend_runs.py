@@ -11,7 +11,7 @@ import resume_cases as cases
 from engine_executors import executor
 
 import leapwise as lw
-from leapwise.run import chain_group
+from leapwise.run import production as chain_group
 from leapwise.storage import Ledger
 
 PLACES = ("here", "threads")

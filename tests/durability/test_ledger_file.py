@@ -274,7 +274,7 @@ def test_the_header_of_the_file_stays(path):
 def test_expensive_evaluations_are_written_through(path, monkeypatch):
     """Before the rows that are not safe from a power cut add up to more than they may."""
     calls = []
-    from leapwise.storage import connection
+    from leapwise.storage import file as connection
 
     class Spy(connection.sqlite3.Connection):
         def execute(self, statement, *values):

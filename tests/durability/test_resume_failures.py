@@ -12,7 +12,7 @@ import resume_cases as cases
 
 import leapwise as lw
 from leapwise.errors import EvaluationError
-from leapwise.execution import settling
+from leapwise.execution import evaluator as settling
 from leapwise.storage import Ledger
 
 CASES = ("auto", "auto, values", "auto, outputs", "auto, vectorized", "HMC", "RNSHMC")

@@ -81,7 +81,7 @@ def test_another_kind_of_evaluation(tmp_path):
 def test_stored_positions_are_what_the_evaluator_hands_on(tmp_path):
     """What kernels do with them is their affair."""
     from leapwise.execution import Evaluator
-    from leapwise.storage.journal import Journal
+    from leapwise.storage.replay import Journal
 
     sample("auto", tmp_path / "run.db")
     with Ledger.read(tmp_path / "run.db") as old, Ledger.open(tmp_path / "new.db", old.header) as ledger:

@@ -25,7 +25,7 @@ from leapwise.dynamics import (
     riemannian_momentum,
 )
 from leapwise.dynamics.metrics import ProductMetric
-from leapwise.problems.logistic_model import LogisticRegression
+from leapwise.problems.logistic import LogisticRegression
 
 TIGHT = ImplicitSolver(tolerance=1e-13, max_iterations=200, return_tolerance=1e-9)
 

@@ -17,7 +17,7 @@ from leapwise.dynamics import (
     riemannian_energy,
     riemannian_momentum,
 )
-from leapwise.dynamics.generalized_leapfrog import velocity
+from leapwise.dynamics.generalized import velocity
 from leapwise.errors import InputError
 
 CASES = {
@@ -76,7 +76,7 @@ class TestUnsolved:
         def never_check(metric, start, end, half, half_step, slope, solver):
             return np.zeros(len(half), dtype=int), end.complete
 
-        monkeypatch.setattr(sys.modules["leapwise.dynamics.generalized_leapfrog"], "_returns", never_check)
+        monkeypatch.setattr(sys.modules["leapwise.dynamics.generalized"], "_returns", never_check)
         _, missed = self.there_and_back(small_case, 1.6, 1, ImplicitSolver(1e-10), rng)
         assert missed > 5e-3
 

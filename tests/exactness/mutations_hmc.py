@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from mutations import OneStep, mistake
 
-import leapwise.kernels.guides
 import leapwise.kernels.hmc
+import leapwise.kernels.trajectory
 from leapwise import HMC, DiagonalMetric, SharedStream, State, UnitMetric
 from leapwise.dynamics import kinetic_energy, leapfrog
 from leapwise.targets.transforms import Transform
@@ -61,7 +61,7 @@ def eager(patch):
     def shorter_on_the_right(force, metric, start, step_size, n_steps):
         return leapfrog(force, metric, start, step_size, np.where(start.position[:, 0] > 0.0, 1, 3))
 
-    patch.setattr(leapwise.kernels.guides, "leapfrog", shorter_on_the_right)
+    patch.setattr(leapwise.kernels.trajectory, "leapfrog", shorter_on_the_right)
 
 
 @mistake("step size dependent on the state", ONE)
@@ -70,7 +70,7 @@ def careful(patch):
         step_size = np.where(start.position[:, 0] > 0.0, step_size, 0.5 * step_size)
         return leapfrog(force, metric, start, step_size, n_steps)
 
-    patch.setattr(leapwise.kernels.guides, "leapfrog", finer_on_the_left)
+    patch.setattr(leapwise.kernels.trajectory, "leapfrog", finer_on_the_left)
 
 
 @mistake("asymmetric energy abort", LONG)
@@ -84,7 +84,7 @@ def abort_relative_to_the_start(patch):
             complete = complete & (rise <= 0.5)
         return replace(point, complete=complete), n_steps
 
-    patch.setattr(leapwise.kernels.guides, "leapfrog", asymmetric)
+    patch.setattr(leapwise.kernels.trajectory, "leapfrog", asymmetric)
 
 
 @mistake("trajectory ended at its first turn", LONG)
@@ -96,7 +96,7 @@ def end_at_a_turn(patch):
             going &= ((point.position - start.position) * point.momentum).sum(axis=1) > 0
         return point, n_steps
 
-    patch.setattr(leapwise.kernels.guides, "leapfrog", straight)
+    patch.setattr(leapwise.kernels.trajectory, "leapfrog", straight)
 
 
 @mistake("force dependent on momentum", LONG)
@@ -107,7 +107,7 @@ def drag(patch):
         dragging = replace(start, gradient=start.gradient + 0.2 * start.momentum)
         return leapfrog(force, metric, dragging, step_size, n_steps)
 
-    patch.setattr(leapwise.kernels.guides, "leapfrog", dragged)
+    patch.setattr(leapwise.kernels.trajectory, "leapfrog", dragged)
 
 
 @mistake("momenta a tenth too large", SCALED)

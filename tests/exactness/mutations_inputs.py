@@ -9,8 +9,8 @@ from mutations import Independence, OneStep, Refusal, mistake
 from stand_ins import Fair
 
 from leapwise import HMC, Evaluator, Streams, SurrogateHMC, Target, UnitMetric
-from leapwise.execution.settling import Settling
-from leapwise.targets.raw import Raw
+from leapwise.execution.evaluator import Settling
+from leapwise.targets.returns import Raw
 from leapwise.testing import gumbel
 
 APART = Independence("HMC, chain by chain", HMC(0.9, 3, metric=UnitMetric()), gumbel())

@@ -7,7 +7,7 @@ from mutations import OneStep, mistake
 
 import leapwise.kernels.nuts
 from leapwise import NUTS, DiagonalMetric, UnitMetric
-from leapwise.kernels.correction import progressive
+from leapwise.kernels.accept import progressive
 from leapwise.kernels.nuts import GRADIENT, Trees, turns
 from leapwise.kernels.streams import Numbers
 from leapwise.testing import gumbel

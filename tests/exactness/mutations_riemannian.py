@@ -21,7 +21,7 @@ from leapwise.dynamics import (
 )
 from leapwise.testing import gumbel
 
-LEAPFROG = sys.modules["leapwise.dynamics.generalized_leapfrog"]  # the function of that name hides it
+LEAPFROG = sys.modules["leapwise.dynamics.generalized"]  # the function of that name hides it
 QUICK = ImplicitSolver(tolerance=1e-7, return_tolerance=1e-5)
 N = 60_000
 

@@ -9,15 +9,14 @@ from mutations import OneStep, mistake
 from mutations_hmc import forget
 from stand_ins import JUMPS, Fair, Flattened
 
-import leapwise.kernels.guides
-import leapwise.kernels.stages
+import leapwise.kernels.trajectory
 import leapwise.kernels.transition
 from leapwise import SurrogateHMC, SurrogateTransition
 from leapwise.dynamics import glide, swing
-from leapwise.kernels.guides import SurrogateGuide
 from leapwise.kernels.jumps import Jumps
-from leapwise.kernels.stages import Swinging
 from leapwise.kernels.state import State
+from leapwise.kernels.trajectory import SurrogateGuide
+from leapwise.kernels.transition import Swinging
 from leapwise.testing import gumbel
 
 KERNEL = SurrogateHMC(0.5, 3, surrogate=Fair())
@@ -71,7 +70,7 @@ def drag(patch):
         end = glide(gradient, metric, start, step_size, n_steps)
         return replace(end, momentum=0.8 * end.momentum)
 
-    patch.setattr(leapwise.kernels.guides, "glide", dragged)
+    patch.setattr(leapwise.kernels.trajectory, "glide", dragged)
 
 
 @mistake("refit on the trajectory's own start", LONG)
@@ -137,7 +136,7 @@ def lopsided(patch):
         q, p, complete = swing(gradient, *turn(position, momentum, *half), step_size, n_steps)
         return *turn(q, p, half[0], -half[1]), complete
 
-    patch.setattr(leapwise.kernels.stages, "swing", late)
+    patch.setattr(leapwise.kernels.transition, "swing", late)
 
 
 @mistake("momentum of a swing forgotten in its decision", SWUNG)

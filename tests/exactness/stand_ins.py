@@ -6,7 +6,7 @@ import numpy as np
 
 from leapwise import Target
 from leapwise.kernels import Jumps
-from leapwise.problems.gumbel import LINK
+from leapwise.problems.shapes import LINK
 from leapwise.testing import ExactTarget, gumbel
 
 #: Between two places that overlap, one of them far wider: whatever they are, jumps must be right.

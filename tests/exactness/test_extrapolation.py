@@ -35,7 +35,7 @@ from leapwise import (
     SurrogateTransition,
     TrainingSet,
 )
-from leapwise.surrogates.fast import Fast, fast
+from leapwise.surrogates.compiled import Fast, fast
 
 DIM, N_STEPS, INNER, STEPS = 3, 4, 2, 3
 MIX = np.array([[1.0, 0.4, 0.0], [0.0, 1.0, -0.5], [0.7, 0.0, 1.0], [0.2, -0.3, 0.8]])

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from leapwise.errors import InputError
-from leapwise.kernels.correction import metropolis, surrogate_transition
+from leapwise.kernels.accept import metropolis, surrogate_transition
 from leapwise.testing.finite import (
     chance_of_acceptance,
     check_balance,

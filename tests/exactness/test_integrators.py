@@ -28,7 +28,7 @@ from leapwise import (
 )
 from leapwise.dynamics import PhasePoint, generalized_leapfrog, glide, leapfrog, swing
 from leapwise.problems.elliptic import elliptic_pde
-from leapwise.problems.logistic_model import LogisticRegression
+from leapwise.problems.logistic import LogisticRegression
 from leapwise.testing import gumbel
 
 TIGHT = ImplicitSolver(tolerance=1e-11, max_iterations=200, return_tolerance=1e-9)

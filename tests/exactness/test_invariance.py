@@ -15,8 +15,8 @@ from scalar_metrics import CURVATURE, HOLED, STEEP
 from stand_ins import Fair, walled_gumbel
 from tiers import TIERS, seed
 
-import leapwise.kernels.guides
 import leapwise.kernels.nuts
+import leapwise.kernels.trajectory
 from leapwise import (
     HMC,
     NUTS,
@@ -152,7 +152,7 @@ def test_the_second_step_starts_from_what_the_first_has_kept(hold, name):
 
 def test_giving_up_on_the_energy_range(hold, monkeypatch):
     """With a limit that ends half of the trajectories, since it is the same from both ends."""
-    monkeypatch.setattr(leapwise.kernels.guides, "leapfrog", partial(leapfrog, max_energy_range=0.5))
+    monkeypatch.setattr(leapwise.kernels.trajectory, "leapfrog", partial(leapfrog, max_energy_range=0.5))
     kernel = HMC(1.0, (4, 4), metric=UnitMetric())
     verdict = hold(kernel, gumbel(), n_chains=MANY, **settings("energy limit"))
     assert verdict.acceptance < 0.7

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from leapwise.kernels.correction import metropolis
+from leapwise.kernels.accept import metropolis
 
 
 def test_probability_is_that_of_the_formula(rng):

@@ -9,7 +9,7 @@ from scipy.stats import chisquare, kstest
 
 from leapwise import Evaluator, SharedStream, Streams
 from leapwise.errors import InputError
-from leapwise.kernels.lengths import Lengths
+from leapwise.kernels.trajectory import Lengths
 
 N = 50_000
 

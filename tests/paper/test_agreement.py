@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from leapwise.errors import InputError
-from leapwise.paper.agreement import AgreementCheck, agreement, agreement_check, compare
 from leapwise.paper.figure import Figure
+from leapwise.paper.figure6 import AgreementCheck, agreement, agreement_check, compare
 from leapwise.paper.moments import Moments, moments
 
 

@@ -120,7 +120,7 @@ def test_code_that_cannot_change_numbers_does_not_count():
 
 
 def test_of_the_experiments_only_what_is_imported_counts():
-    found = {file.name for file in cells_module._experiment_files("leapwise.paper.table1_cells")}
+    found = {file.name for file in cells_module._experiment_files("leapwise.paper.table1")}
     assert found == {"table1_cells.py", "experiments.py", "ess.py"}
 
 

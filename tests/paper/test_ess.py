@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from leapwise.paper.ess import autocorrelations, monotone_ess
+from leapwise.paper.experiments import autocorrelations, monotone_ess
 
 
 def autoregressive(correlation, shape, seed=1):

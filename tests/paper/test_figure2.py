@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from leapwise.paper.banana_flow import START, Sketch
 from leapwise.paper.figure import Figure, save_table
-from leapwise.paper.figure2 import figure2
+from leapwise.paper.figure2 import START, Sketch, figure2
 
 SKETCH = Sketch(size=150, networks=3, trajectories=3, n_steps=8, n_starts=100)
 

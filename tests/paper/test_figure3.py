@@ -5,8 +5,7 @@ import pytest
 
 from leapwise.paper.cells import Cells
 from leapwise.paper.figure import Figure, save_table
-from leapwise.paper.figure3 import figure3
-from leapwise.paper.gaussian_flow import SURROGATES, Race, recipe
+from leapwise.paper.figure3 import SURROGATES, Race, figure3, recipe
 from leapwise.surrogates import GaussianProcess
 
 RACE = Race(sizes=(30, 90), n_nodes=60, runs=2, draws=40, chains=2, dim=8)

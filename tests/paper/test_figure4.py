@@ -5,8 +5,7 @@ import pytest
 
 from leapwise.paper.cells import Cells
 from leapwise.paper.figure import Figure, save_table
-from leapwise.paper.figure4 import Grid4, coefficients, figure4
-from leapwise.paper.logistic_flow import Effort
+from leapwise.paper.figures4_5 import Effort, Grid4, coefficients, figure4
 
 GRID = Grid4((3, 12), (8, 150), 250, Effort(n_rows=500, runs=2, n_starts=100))
 

@@ -5,8 +5,7 @@ import pytest
 
 from leapwise.paper.cells import Cells
 from leapwise.paper.figure import Figure, save_table
-from leapwise.paper.figure5 import Grid5, figure5
-from leapwise.paper.logistic_flow import Effort
+from leapwise.paper.figures4_5 import Effort, Grid5, figure5
 
 GRID = Grid5((15, 200), (8, 120), 10, Effort(n_rows=500, runs=2, n_starts=100))
 

@@ -3,10 +3,9 @@
 import numpy as np
 import pytest
 
-from leapwise.paper.agreement import agreement
 from leapwise.paper.cells import Cells
 from leapwise.paper.figure import Figure, save_table
-from leapwise.paper.figure6 import SHOWN, Figure6, figure6
+from leapwise.paper.figure6 import SHOWN, Figure6, agreement, figure6
 from leapwise.paper.moments import Moments
 
 

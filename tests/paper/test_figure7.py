@@ -9,7 +9,7 @@ from leapwise.errors import InputError
 from leapwise.paper.cells import Cells
 from leapwise.paper.experiments import get_experiment
 from leapwise.paper.figure import Figure
-from leapwise.paper.figure7 import figure7, learning_curve
+from leapwise.paper.figures7_8 import figure7, learning_curve
 from leapwise.paper.learning import LEARNERS, Begin, Plan, run_cell
 from leapwise.surrogates import QuadraticNetwork, SoftplusNetwork, TrainingSet
 

@@ -5,7 +5,7 @@ import pytest
 
 from leapwise.paper.cells import Cells
 from leapwise.paper.figure import Figure, save_table
-from leapwise.paper.figure8 import SHOWN, compare_errors, error_curve, figure8
+from leapwise.paper.figures7_8 import SHOWN, compare_errors, error_curve, figure8
 from leapwise.paper.learning import Plan
 
 PACE = {"hmc": 1.0, "rns-hmc": 0.5, "gradients": 0.5, "quadratic": 0.1}

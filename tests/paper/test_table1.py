@@ -10,10 +10,11 @@ from rich.console import Console
 
 import leapwise as lw
 from leapwise.errors import InputError
-from leapwise.paper import Cells, experiments, table1, table1_cells, table1_text
+from leapwise.paper import Cells, experiments, table1
+from leapwise.paper import table1 as table1_cells
+from leapwise.paper import table1 as table1_text
 from leapwise.paper.experiments import EXPERIMENTS, METHODS, Size, run_method, start
-from leapwise.paper.table1 import _rates, _row
-from leapwise.paper.table1_cells import Plan, hmc_cell
+from leapwise.paper.table1 import Plan, _rates, _row, hmc_cell
 from leapwise.problems import logistic_simulated
 from leapwise.surrogates import SoftplusNetwork
 

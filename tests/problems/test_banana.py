@@ -7,8 +7,7 @@ import pickle
 import numpy as np
 import pytest
 
-from leapwise.problems.banana import banana
-from leapwise.problems.gumbel import gumbel
+from leapwise.problems.shapes import banana, gumbel
 
 
 def grid_moments(log_density, lower, upper, n=1201):

@@ -9,7 +9,7 @@ from scipy.integrate import simpson
 from scipy.io import loadmat
 
 from leapwise.errors import InputError
-from leapwise.problems.elliptic.karhunen_loeve import karhunen_loeve
+from leapwise.problems.elliptic.model import karhunen_loeve
 
 
 @pytest.fixture(scope="module")

@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from leapwise.problems.elliptic import grid, solver
-from leapwise.problems.elliptic.karhunen_loeve import karhunen_loeve
-from leapwise.problems.elliptic.model import EllipticModel
+from leapwise.problems.elliptic import solver
+from leapwise.problems.elliptic import solver as grid
+from leapwise.problems.elliptic.model import EllipticModel, karhunen_loeve
 from leapwise.problems.elliptic.solver import EllipticSolver, SolveError, Stencil
 
 MODES = karhunen_loeve(20)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from leapwise.errors import InputError
-from leapwise.problems.gaussian import gaussian
+from leapwise.problems.shapes import gaussian
 
 
 @pytest.mark.parametrize("dim", [1, 2, 32])

@@ -10,9 +10,14 @@ import pytest
 from scipy.special import expit, log_expit
 
 from leapwise.errors import InputError
-from leapwise.problems import row_blocks
-from leapwise.problems.logistic import logistic, logistic_a9a, logistic_bank, logistic_simulated
-from leapwise.problems.logistic_model import LogisticRegression
+from leapwise.problems import logistic_metric as row_blocks
+from leapwise.problems.logistic import (
+    LogisticRegression,
+    logistic,
+    logistic_a9a,
+    logistic_bank,
+    logistic_simulated,
+)
 
 needs_data = pytest.mark.skipif(
     not os.environ.get("LEAPWISE_DATA"), reason="LEAPWISE_DATA does not name a folder with the data files"

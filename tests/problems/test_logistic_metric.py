@@ -7,8 +7,8 @@ import pytest
 from scipy.special import expit
 
 from leapwise.dynamics.metrics import RiemannianMetric
-from leapwise.problems import row_blocks
-from leapwise.problems.logistic_model import LogisticRegression
+from leapwise.problems import logistic_metric as row_blocks
+from leapwise.problems.logistic import LogisticRegression
 
 PRIOR_SD = 2.0
 

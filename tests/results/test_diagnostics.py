@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from leapwise.results import Cost, Record, TargetReport, warnings_for
-from leapwise.results.surrogate_diagnostics import compare_with
+from leapwise.results.diagnostics import compare_with
 
 
 def normal(*shape: int) -> np.ndarray:

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from leapwise.results.tables import parameters
+from leapwise.results.summary import parameters
 
 
 def lines(run, **options):

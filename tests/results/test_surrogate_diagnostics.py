@@ -9,8 +9,8 @@ import pytest
 
 from leapwise import Evaluator, QuadraticNetwork, SurrogateTransition, Target, TrainingSet, sample
 from leapwise.results import warnings_for
-from leapwise.results.discrepancy import longest_stays, middle_spread, spread, surprises
-from leapwise.results.surrogate_diagnostics import held_up, longest_tolerable, unlike_warmup
+from leapwise.results.diagnostics import held_up, longest_tolerable, unlike_warmup
+from leapwise.results.statistics import longest_stays, middle_spread, spread, surprises
 
 
 def brute_longest(chain: np.ndarray) -> int:

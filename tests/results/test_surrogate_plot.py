@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from leapwise.errors import InputError
-from leapwise.results.surrogate_plot import _proposals
+from leapwise.results.plots import _proposals
 
 pytest.importorskip("matplotlib")
 

@@ -8,7 +8,7 @@ import pytest
 from leapwise import HMC, ForwardTarget, GaussianLikelihood, NormalPrior, Target, UniformPrior, sample
 from leapwise.kernels import State
 from leapwise.results import Cost, Record, TargetReport, warnings_for
-from leapwise.results.target_diagnostics import n_outside, outside
+from leapwise.results.diagnostics import n_outside, outside
 
 T = np.linspace(0.0, 3.0, 8)
 DATA = 2.0 * np.exp(-0.5 * T) + 0.05 * np.array([1.0, -1.0, 0.5, 0.0, -0.5, 1.0, 0.0, -1.0])

@@ -12,8 +12,8 @@ import leapwise as lw
 from leapwise.adaptation import Trust
 from leapwise.errors import SurrogateError
 from leapwise.run import automatic
-from leapwise.run.job import Job
-from leapwise.surrogates.fingerprint import fingerprint
+from leapwise.run.runner import Job
+from leapwise.surrogates.base import fingerprint
 
 DRAWS, CHAINS = 60, 2
 QUICK = lw.Auto(lw.QuadraticNetwork())  # one candidate is trained faster than several

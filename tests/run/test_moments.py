@@ -13,9 +13,7 @@ from arviz_stats.base import array_stats
 from scipy.special import zeta
 
 import leapwise as lw
-from leapwise.problems.banana import banana
-from leapwise.problems.gaussian import gaussian
-from leapwise.problems.gumbel import gumbel
+from leapwise.problems.shapes import banana, gaussian, gumbel
 
 LIMIT = 4.0
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from leapwise.results.discrepancy import spread
+from leapwise.results.statistics import spread
 from leapwise.run.progress import Progress
 
 HIDE_CURSOR, SHOW_CURSOR = "\x1b[?25l", "\x1b[?25h"

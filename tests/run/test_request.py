@@ -7,7 +7,7 @@ import pytest
 
 from leapwise import HMC, RMHMC, DenseMetric, DiagonalMetric, Target, UnitMetric
 from leapwise.errors import InputError
-from leapwise.problems.gumbel import gumbel
+from leapwise.problems.shapes import gumbel
 from leapwise.run.request import check_request
 
 

@@ -10,7 +10,7 @@ import pytest
 from counting import Counted
 
 import leapwise as lw
-from leapwise.problems.gumbel import gumbel
+from leapwise.problems.shapes import gumbel
 
 FIXED, TUNED = lw.HMC(0.7, 3), lw.HMC()
 TUNE = 22

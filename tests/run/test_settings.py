@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import leapwise as lw
-from leapwise.run import describe as module
-from leapwise.run.describe import describe, versions
+from leapwise.run import request as module
+from leapwise.run.request import describe, versions
 
 
 class Flat:

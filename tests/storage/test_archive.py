@@ -18,9 +18,9 @@ from leapwise.errors import ArchiveError
 from leapwise.execution import Counts
 from leapwise.results import Cost, Record, SurrogateReport
 from leapwise.storage import Header, Ledger
-from leapwise.storage.archive import classes as archive_classes
+from leapwise.storage import archive as archive_classes
 from leapwise.storage.archive import pack, unpack
-from leapwise.surrogates.fingerprint import fingerprint
+from leapwise.surrogates.base import fingerprint
 from leapwise.targets.identity import identify
 
 POINTS = np.random.default_rng(9).standard_normal((7, cases.DIM))

@@ -131,7 +131,7 @@ HOSTILE = {
     "a module of ours, imported into another": table(made("leapwise.kernels.hmc:np")),
     "a function of ours": table(made("leapwise.kernels.hmc:euclidean_step")),
     "a class of theirs in a module of ours": table(made("leapwise.kernels.hmc:Literal")),
-    "a class by another module": table(made("leapwise.kernels.guides:State")),
+    "a class by another module": table(made("leapwise.kernels.trajectory:State")),
     "a class by a path": table(made("leapwise.kernels.hmc:HMC.__init__")),
     "a dunder": table(made("leapwise.kernels.hmc:__builtins__")),
     "a module that is not loaded": table(made("leapwise.kernels.nowhere:HMC")),

@@ -7,15 +7,17 @@ import pytest
 from conformance import assert_close, differences
 
 from leapwise.errors import InputError
-from leapwise.surrogates import contractions
+from leapwise.surrogates import bases as contractions
 from leapwise.surrogates.bases import (
     RadialBasis,
     RationalQuadratic,
     SoftplusBasis,
     SquaredExponential,
     SumBasis,
+    sigmoid,
+    softplus,
+    softplus_sums,
 )
-from leapwise.surrogates.softplus import sigmoid, softplus, softplus_sums
 
 DIM, SIZE = 4, 7
 

@@ -8,11 +8,9 @@ from conformance import assert_close, differences
 
 import leapwise as lw
 from leapwise.surrogates.bases import SoftplusBasis
-from leapwise.surrogates.condense import TOLERANCE, condense
-from leapwise.surrogates.cubic import CubicBasis, CubicForms
-from leapwise.surrogates.emulator import Emulator
-from leapwise.surrogates.fast import fast
-from leapwise.surrogates.output_space import QuadraticPotential
+from leapwise.surrogates.compiled import fast
+from leapwise.surrogates.emulator import CubicBasis, CubicForms, Emulator
+from leapwise.surrogates.output_space import TOLERANCE, QuadraticPotential, condense
 from leapwise.surrogates.outputs import OutputSurrogate
 from leapwise.surrogates.training import TrainingSet
 from leapwise.surrogates.trend import TrendBasis

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from conformance import assert_close, differences
 
-from leapwise.surrogates.cubic import CubicBasis, CubicForms
+from leapwise.surrogates.emulator import CubicBasis, CubicForms
 
 
 @pytest.fixture

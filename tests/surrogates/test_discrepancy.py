@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from leapwise.errors import InputError
-from leapwise.surrogates.discrepancy import choose, discrepancy_variance
 from leapwise.surrogates.network import SoftplusNetwork
 from leapwise.surrogates.outputs import OutputSurrogate
 from leapwise.surrogates.quadratic import QuadraticNetwork
+from leapwise.surrogates.quality import choose, discrepancy_variance
 from leapwise.surrogates.training import TrainingSet
 
 

@@ -10,15 +10,13 @@ import pytest
 from conformance import evaluations, positions
 
 from leapwise.surrogates.base import Expansion, FittedExpansion
-from leapwise.surrogates.bases import SumBasis
-from leapwise.surrogates.fast import fast
-from leapwise.surrogates.fast_expansion import fast_expansion
+from leapwise.surrogates.bases import RationalQuadratic, SumBasis
+from leapwise.surrogates.compiled import fast, fast_expansion
 from leapwise.surrogates.fitc import FITC
 from leapwise.surrogates.gp import FittedProcess, GaussianProcess
 from leapwise.surrogates.gp_likelihood import Hyperparameters
 from leapwise.surrogates.network import RBFNetwork, SoftplusNetwork
 from leapwise.surrogates.outputs import OutputSurrogate
-from leapwise.surrogates.profiles import RationalQuadratic
 from leapwise.surrogates.quadratic import FittedQuadratic, QuadraticNetwork
 from leapwise.surrogates.training import TrainingSet
 from leapwise.surrogates.trend import Guard, TrendBasis

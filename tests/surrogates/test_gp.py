@@ -11,11 +11,10 @@ import pytest
 from leapwise.errors import InputError
 from leapwise.problems.elliptic import elliptic_pde
 from leapwise.run import sample
+from leapwise.surrogates.bases import RationalQuadratic
 from leapwise.surrogates.fitc import FITC
-from leapwise.surrogates.gp import GaussianProcess
-from leapwise.surrogates.gp_basis import LeaningBasis
+from leapwise.surrogates.gp import GaussianProcess, LeaningBasis
 from leapwise.surrogates.gp_likelihood import Hyperparameters
-from leapwise.surrogates.profiles import RationalQuadratic
 from leapwise.surrogates.training import TrainingSet
 from leapwise.surrogates.whitening import Whitening
 

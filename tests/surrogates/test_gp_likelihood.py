@@ -9,17 +9,18 @@ import pytest
 
 from leapwise.surrogates import fitc
 from leapwise.surrogates.gp import _observe, require_profile
-from leapwise.surrogates.gp_covariance import Rows
 from leapwise.surrogates.gp_likelihood import (
     NOISE_FLOOR,
     TREND_FLOOR,
     Hyperparameters,
+    Scales,
+    best_scales,
     length_prior,
     maximise_likelihood,
     negative_log_likelihood,
+    unit_posterior,
 )
-from leapwise.surrogates.gp_posterior import Observations, Posterior, safe_cholesky
-from leapwise.surrogates.gp_profile import Scales, best_scales, unit_posterior
+from leapwise.surrogates.gp_posterior import Observations, Posterior, Rows, safe_cholesky
 from leapwise.surrogates.training import TrainingSet
 from leapwise.surrogates.trend import TrendBasis
 from leapwise.surrogates.whitening import Whitening

@@ -78,7 +78,7 @@ def test_update_leaves_the_old_one_alone_and_learns(recipe):
 def test_update_after_training_by_gram_matrices(recipe, monkeypatch):
     """Where rows were too many to stack, the first factor comes from their Gram matrix, at half the digits."""
     first, second = evaluations(10, 200, "all"), evaluations(11, 40, "all")
-    monkeypatch.setattr("leapwise.surrogates.elm.MAX_STACKED", 0)
+    monkeypatch.setattr("leapwise.surrogates.network.MAX_STACKED", 0)
     start = recipe.fit(first, np.random.default_rng(0))
     fitted = start.update(second)
     monkeypatch.undo()

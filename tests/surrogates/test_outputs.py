@@ -10,9 +10,8 @@ from conformance import FACTOR, MEAN, SurrogateConformance, assert_close, differ
 
 import leapwise as lw
 from leapwise.errors import InputError
-from leapwise.surrogates.output_features import OutputFeatures
-from leapwise.surrogates.output_prior import prior_potential
-from leapwise.surrogates.output_space import QuadraticPotential, SmoothPotential
+from leapwise.surrogates.emulator import OutputFeatures
+from leapwise.surrogates.output_space import QuadraticPotential, SmoothPotential, prior_potential
 from leapwise.surrogates.outputs import FittedOutputs, OutputSurrogate
 from leapwise.surrogates.quadratic import QuadraticNetwork
 from leapwise.surrogates.training import TrainingSet

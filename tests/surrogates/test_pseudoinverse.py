@@ -7,7 +7,7 @@ import pytest
 from linear_rows import Rows
 
 from leapwise.errors import InputError
-from leapwise.surrogates.pseudoinverse import PseudoinverseUpdater
+from leapwise.surrogates.online import PseudoinverseUpdater
 
 
 def by_proposition(updater, features, targets):

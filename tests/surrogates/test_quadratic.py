@@ -13,8 +13,8 @@ from leapwise.errors import InputError
 from leapwise.problems import banana
 from leapwise.surrogates import elm
 from leapwise.surrogates.quadratic import QuadraticNetwork, _without_prior
-from leapwise.surrogates.tails import MIN_CURVATURE, guard_radius
 from leapwise.surrogates.training import TrainingSet
+from leapwise.surrogates.trend import MIN_CURVATURE, guard_radius
 from leapwise.surrogates.whitening import Whitening
 
 

@@ -7,14 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from leapwise.surrogates import quadratic_lesson, quadratic_solver
+from leapwise.surrogates import quadratic as quadratic_lesson
+from leapwise.surrogates import quadratic_solver
 from leapwise.surrogates.elm import Lesson
-from leapwise.surrogates.quadratic import QuadraticNetwork, _refit, _without_prior
-from leapwise.surrogates.quadratic_basis import QuadraticBasis
-from leapwise.surrogates.quadratic_lesson import QuadraticLesson
-from leapwise.surrogates.quadratic_solver import LeftOut, choose_ridge
-from leapwise.surrogates.tails import guard_radius
+from leapwise.surrogates.quadratic import QuadraticLesson, QuadraticNetwork, _refit, _without_prior
+from leapwise.surrogates.quadratic_solver import LeftOut, QuadraticBasis, choose_ridge
 from leapwise.surrogates.training import TrainingSet
+from leapwise.surrogates.trend import guard_radius
 from leapwise.surrogates.whitening import Whitening
 
 DIM = 6

@@ -7,10 +7,8 @@ import pytest
 
 from leapwise.errors import InputError
 from leapwise.surrogates import ridge as ridge_module
-from leapwise.surrogates import ridge_solvers as solvers_module
-from leapwise.surrogates.ridge import solve_ridge
-from leapwise.surrogates.ridge_groups import RowGroups
-from leapwise.surrogates.ridge_solvers import search
+from leapwise.surrogates import ridge as solvers_module
+from leapwise.surrogates.ridge import RowGroups, search, solve_ridge
 
 
 @pytest.fixture(params=["spectral", "cholesky"])

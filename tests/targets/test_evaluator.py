@@ -10,7 +10,7 @@ import pytest
 
 from leapwise import Evaluator, ForwardTarget, GaussianLikelihood, NormalPrior, Target
 from leapwise.errors import InputError, OutputError
-from leapwise.execution import attempt as attempt_module
+from leapwise.execution import engine as attempt_module
 
 DIM = 3
 BOUNDS = [(None, None), (0, None), (-2, 5)]

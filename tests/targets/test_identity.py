@@ -12,8 +12,8 @@ import pytest
 
 from leapwise import ForwardTarget, GaussianLikelihood, NormalPrior, Target, UniformPrior
 from leapwise.errors import InputError
-from leapwise.targets.factory import from_factory
 from leapwise.targets.identity import differences, identify
+from leapwise.targets.target import from_factory
 
 DATA = np.linspace(0.1, 2.0, 7)
 NAMES = ("a", "b", "c")
@@ -224,7 +224,7 @@ def test_another_process_finds_the_same(tmp_path):
 import json, numpy as np
 from leapwise import ForwardTarget, GaussianLikelihood, NormalPrior
 from leapwise.errors import InputError
-from leapwise.targets.factory import from_factory
+from leapwise.targets.target import from_factory
 from leapwise.targets.identity import identify
 likelihood = GaussianLikelihood(np.linspace(0.1, 2.0, 7), covariance=0.3 * np.eye(7) + 0.1)
 target = ForwardTarget(lambda x: x, likelihood, NormalPrior(0.0, [1.0, 2.0, 3.0]), names=["a", "b", "c"])

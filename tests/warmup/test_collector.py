@@ -7,7 +7,7 @@ import pytest
 
 from leapwise.errors import InputError
 from leapwise.execution import Evaluation
-from leapwise.warmup.collector import Collector, take_accepted
+from leapwise.warmup.learning import Collector, take_accepted
 
 
 def evaluation(numbers, *, gradient=True, outputs=False):

@@ -10,7 +10,7 @@ import pytest
 
 from leapwise import DiagonalMetric, State, UnitMetric
 from leapwise.kernels import Info
-from leapwise.warmup.length import SPREAD, TrajectoryLength
+from leapwise.warmup.tuners import SPREAD, TrajectoryLength
 
 STEP = 0.1
 

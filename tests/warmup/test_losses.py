@@ -7,9 +7,9 @@ import pytest
 
 import leapwise as lw
 from leapwise import HMC, Evaluator, Streams, Target
-from leapwise.warmup.losses import EDGE_STEPS, MOST_STEPS
 from leapwise.warmup.schedule import HMCWarmup
 from leapwise.warmup.start import find_start
+from leapwise.warmup.tuners import EDGE_STEPS, MOST_STEPS
 
 EDGED = {
     "disc": Target(lambda x: 0.0 if x @ x < 1 else -np.inf, np.zeros_like, dim=2),

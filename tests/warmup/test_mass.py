@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import ortho_group
 
 from leapwise import DenseMetric, DiagonalMetric, UnitMetric
-from leapwise.warmup.mass import fisher_metric
+from leapwise.warmup.tuners import fisher_metric
 
 SHAPES = ("diagonal", "dense")
 

@@ -8,8 +8,8 @@ from gaussians import start_gaussian
 
 from leapwise import DiagonalMetric, Evaluator, State, Streams, Target, UnitMetric
 from leapwise.dynamics import PhasePoint, kinetic_energy, leapfrog
-from leapwise.kernels.guides import ExactGuide
-from leapwise.warmup.step_size import DualAveraging, first_step_size
+from leapwise.kernels.trajectory import ExactGuide
+from leapwise.warmup.tuners import DualAveraging, first_step_size
 
 CURVES = {
     "exponential": lambda step: np.exp(-step),

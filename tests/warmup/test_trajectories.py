@@ -10,9 +10,8 @@ from leapwise import HMC, NUTS, Evaluator, State, Streams, Target
 from leapwise.kernels import Info
 from leapwise.warmup import warmup_for
 from leapwise.warmup.descent import Descent, descend
-from leapwise.warmup.efficiency import Efficiency
 from leapwise.warmup.start import find_start
-from leapwise.warmup.trajectories import rate_inside
+from leapwise.warmup.trajectories import Efficiency, rate_inside
 
 
 def regression(columns, noise=1.0, n=120):

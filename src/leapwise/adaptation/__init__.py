@@ -25,14 +25,13 @@
 """
 
 from leapwise.adaptation.adapt import Outcome, learn_from, run_adaptation
-from leapwise.adaptation.candidates import Candidates, is_beyond_numbers
-from leapwise.adaptation.find import Start
-from leapwise.adaptation.frontier import n_probes
-from leapwise.adaptation.law import USELESS
-from leapwise.adaptation.pilot import pilot
-from leapwise.adaptation.plan import Plan
-from leapwise.adaptation.reach import refuse_absurd_width
+from leapwise.adaptation.coverage import n_probes
+from leapwise.adaptation.curvature import refuse_absurd_width
+from leapwise.adaptation.explore import pilot
+from leapwise.adaptation.initialise import Start
 from leapwise.adaptation.record import EvaluationRecord
+from leapwise.adaptation.selection import Candidates, is_beyond_numbers
+from leapwise.adaptation.stopping import USELESS, Plan
 from leapwise.adaptation.trust import Trust, judge, require_use
 
 __all__ = [

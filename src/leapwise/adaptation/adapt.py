@@ -12,22 +12,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from leapwise.adaptation.audit import audit, exact_kernel
-from leapwise.adaptation.basins import Homes, spread_out, with_more_starts
-from leapwise.adaptation.candidates import Candidates
-from leapwise.adaptation.coverage import HiddenTail, hidden_in_tails, n_tail_probes
-from leapwise.adaptation.design import find_by_outputs
-from leapwise.adaptation.elsewhere import look_elsewhere, look_far
-from leapwise.adaptation.explore import Explorer, first_walkers
-from leapwise.adaptation.find import Start, find, typical_height
-from leapwise.adaptation.freeze import freeze
-from leapwise.adaptation.frontier import look_beyond, send
-from leapwise.adaptation.law import USELESS
-from leapwise.adaptation.modes import find_jumps, places
-from leapwise.adaptation.pilot import tried
-from leapwise.adaptation.plan import Plan
+from leapwise.adaptation.coverage import look_beyond, send
+from leapwise.adaptation.explore import Explorer, audit, exact_kernel, first_walkers, scouts, tried
+from leapwise.adaptation.initialise import Start, find, find_by_outputs, typical_height
+from leapwise.adaptation.mode_search import look_elsewhere, look_far
+from leapwise.adaptation.modes import Homes, find_jumps, places, spread_out, with_more_starts
 from leapwise.adaptation.record import EvaluationRecord, middle
-from leapwise.adaptation.scout import scouts
+from leapwise.adaptation.selection import Candidates
+from leapwise.adaptation.stopping import USELESS, Plan
+from leapwise.adaptation.tails import HiddenTail, hidden_in_tails, n_tail_probes
+from leapwise.adaptation.tune import freeze
 from leapwise.errors import BudgetError
 from leapwise.kernels import HMC, State, Streams, SurrogateTransition
 from leapwise.surrogates import Surrogate, TrainingSet

@@ -1,370 +1,190 @@
-r"""Coverage: far beyond the outermost draws of each parameter, along its profile, to see whether a tail goes on.
+"""Frontier: step beyond the outermost draws of the surrogate, to see whether mass goes on there.
 
-A surrogate may wall off one long tail of one parameter. The other parameters have to follow it there: a straight step
-outwards leaves the ridge, and says nothing. So for each parameter and side the *profile* of the surrogate (its lowest
-potential for a fixed value of this parameter) is followed to one of the outermost draws, and continued a little. With
-an exact gradient there, one Newton step across leads down to the exact profile; without one it is the surrogate that
-tells what is lowest. Through there it goes on to about twice as far, on the sides where the potential rises most
-slowly.
+A surrogate knows the potential where it was evaluated, and grows beyond. If mass goes on there, along a curved ridge or
+in a long tail, draws of the surrogate end where its knowledge does, and nothing that they meet tells of it. So before
+learning ends a few exact values are spent beyond them, and held against what was predicted:
 
-**What is missing.** The marginal density is about :math:`e^{-V}` with :math:`V = U + \tfrac12 \log\det H` along the
-profile, H the Hessian across, whose determinant is continued as a power of the distance. Beyond the k-th outermost of n
-draws there is a share k/n of the surrogate, which gives the scale :math:`m = k / (n \int e^{-\tilde V(x)} dx)` of its
-density at a distance x beyond, where :math:`\tilde V` has risen from 0. If at a probe, x = h, the exact V is lower by
-:math:`\Delta`, it is taken to be the higher of :math:`\tilde V(x) - \Delta x / h` and :math:`V(h) x / h`, and no higher
-than :math:`\tilde V`. What this adds to the variance of the parameter is what the surrogate hides.
+- where the surrogate's ridge would go on, from its outermost ends (`crest`), and from a few draws straight along the
+  direction in which it bends least,
+- a step outwards of the outermost draws, from the middle,
+- far out along the profiles of parameters, where it is tails that go on (`coverage`).
+
+Where the potential is below what was predicted and there is mass, a warm walker is sent, and learning goes on.
+
+Crest: where a curved ridge would go on beyond the outermost draws of the surrogate.
+
+A thin banana leaves every straight line: a step along it, however well aimed, ends where there is no mass, and says
+nothing of the mass that lies round the bend. So the surrogate's own ridge is traced inwards from its end, where it
+is known: at two places a short step back, each brought to the bottom of the valley across. The parabola through the
+three tells how it bends, and half of that bend is continued outwards. It costs no exact value to know where to look.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from typing import Literal
 
 import numpy as np
 
-from leapwise.adaptation.crest import across_hessian, descend_across
-from leapwise.adaptation.explore import Explorer
-from leapwise.adaptation.find import typical_height
+from leapwise.adaptation.explore import Explorer, first_apart
+from leapwise.adaptation.initialise import typical_height
 from leapwise.adaptation.record import middle
-from leapwise.adaptation.walk import trace
-from leapwise.kernels import SurrogateTransition
-from leapwise.surrogates import Fitted, Whitening
+from leapwise.adaptation.tails import along_ridge, look_along_tails, matters, n_tail_probes, softest
+from leapwise.adaptation.walk import MOST_STEPS, transition, walk
+from leapwise.surrogates import Whitening
 
-#: Sides of parameters that are looked at: those with the longest tails on the surrogate; and how many of them further
-#: out, and once more as far out but lower.
-N_SIDES, N_AGAIN, N_LAST = 8, 6, 3
-#: Chains on a frozen surrogate, and steps of them: to settle, and then.
-N_CHAINS, N_SETTLE, N_STEPS = 64, 8, 32
-#: A tail is measured from the draw that is the outermost but so many, or but for one of so many.
-FEWEST, ONE_OF = 3, 200
-#: How many times as far as the outermost draw, at least and at most: at first, and then.
-TIMES = (1.2, 1.4), (1.7, 2.5)
-#: Sides on which V rises so fast, as a share of how it would for a normal, are followed no further.
-SLOW = 0.6
-#: Where the profile is met on its way out, as a share of the way; and how far beyond its end the surrogate is followed.
-INSIDE = 0.5
-FURTHER = np.array([0.0, 0.03, 0.07, 0.12, 0.2, 0.3, 0.45, 0.65, 0.9, 1.2, 1.6, 2.1, 2.8, 4.0, 6.0])
-#: Descents across, of a few steps each, to the bottom of the profile.
-N_DESCENTS = 3
-#: A share of the variance hidden in a tail that calls for more, if it is more than chance does to that of the draws.
-HIDDEN = 0.05
-#: A surrogate that is too high by no more than this hides nothing; the least rise of V that is told from none; and
-#: how far below its end a surrogate may be beyond, which is not a tail but a pocket.
-CLOSE, LEAST_RISE, DEEPEST = 1.0, 0.2, -1.0
-#: How much lower a place must promise to be to be tried too.
-LEAST_GAIN = 0.1
-#: Curvatures across are told from rounding down to this, in units of the draws.
-LEAST_CURVATURE = 0.01
+#: Draws of the surrogate, and how many of them are continued: the outermost of those far out, and others.
+N_DRAWS, N_STEPS, N_FEW_STEPS = 192, 16, 5
+N_FAR, N_OUTERMOST, N_OTHERS, N_OUTWARDS = 32, 6, 2, 3
+#: How far, in units of the frame: along the softest direction, and outwards.
+ALONG, OUTWARDS = (0.7, 2.2), (0.4, 1.2)
+#: Draws that may lie in a pocket, and how often the way back from there is halved.
+N_POCKETS, N_HALVES = 2, 2
+#: A surprise is grave if the potential is so far below what was predicted; a pit is below all that is known, so deep.
+GRAVE, PIT = 2.0, 10.0
+#: Where nothing near is known, draws of the surrogate may be off by so much, or so many times sd(D).
+OFF, SDS_OFF = 2.0, 5.0
+#: Share of surprises, and of draws in pockets, that call for more.
+MANY, MANY_LOST = 0.1, 0.03
+#: Least distance between draws that are continued.
+APART = 0.7
+#: Length of trajectories of draws, in units of the frame.
+LENGTH = 2.0
 
 
-def matters(n_draws: int) -> float:
-    """Return the share of a variance that must be hidden to matter to so many draws: they tell it to (2 / n)^(1/2).
+def n_probes() -> int:
+    """Return how many exact values one look beyond the frontier costs at most."""
+    return N_OUTERMOST + N_OTHERS + N_OUTWARDS + N_POCKETS * (1 + N_HALVES) + n_tail_probes()
 
-    Examples
-    --------
-    >>> matters(4000), matters(200)
-    (0.05, 0.1)
+
+def look_beyond(explorer: Explorer, n_draws: int = 4000) -> Literal["", "tail", "wall"]:
+    """Evaluate beyond the frontier, and send walkers to surprises; return what was found that calls for more, if any.
+
+    A wall, if many of the values were surprises, or if one of them was a grave one: far below what was predicted, and
+    as low as draws are; else a tail that is cut, if that matters to the `n_draws` to be made.
     """
-    return max(HIDDEN, float(np.sqrt(2.0 / max(n_draws, 1))))
-
-
-def outer_rank(n_draws: int) -> int:
-    """Return which of the outermost draws a tail is measured from: not the very last one, which may be anywhere."""
-    return max(FEWEST, n_draws // ONE_OF)
-
-
-def n_tail_probes() -> int:
-    """Return how many exact values one look along all tails costs at most."""
-    return N_SIDES + N_AGAIN + N_LAST
-
-
-@dataclass(frozen=True, eq=False)
-class Profile:
-    """The surrogate's profile on several sides, in white coordinates; one row for each side.
-
-    Its end is at one of the outermost draws (see `outer_rank`).
-
-    Attributes
-    ----------
-    parameter : ndarray of int, shape (sides,)
-        Whose tail it is.
-    direction : ndarray of shape (sides, dim)
-        Unit vectors outwards, normal to the planes in which a parameter has one value.
-    end : ndarray of shape (sides, dim)
-        Where the profile is at an outermost draw.
-    slope : ndarray of shape (sides, dim)
-        How it goes on, across the direction, for each unit along it.
-    reach, sd : ndarray of shape (sides,)
-        The distance of its end from the median of the draws, and their standard deviation.
-    furthest, excess : ndarray of shape (sides,)
-        In units of `reach`: the distance of the outermost draw, and how far draws beyond the end are so in the mean.
-    potential : ndarray of shape (sides,)
-        What is predicted at the end.
-    spread : ndarray of shape (sides,)
-        What half the log-determinant of the Hessian across grows by, for each unit of the logarithm of the distance.
-    rise : ndarray of shape (sides, len(FURTHER))
-        How much V is predicted to rise beyond the end, at `FURTHER` times `reach`; infinite where nothing is.
-    """
-
-    parameter: np.ndarray
-    direction: np.ndarray
-    end: np.ndarray
-    slope: np.ndarray
-    reach: np.ndarray
-    sd: np.ndarray
-    furthest: np.ndarray
-    excess: np.ndarray
-    potential: np.ndarray
-    spread: np.ndarray
-    rise: np.ndarray
-
-    @classmethod
-    def follow(cls, surrogate: Fitted, own: Whitening, white: np.ndarray, usual: float) -> Profile:
-        """Follow a surrogate along the sides on which its draws `white` have the longest tails.
-
-        Sides where it has no finite numbers are left out. The `usual` discrepancy is added to what it says.
-        """
-        direction = own.factor / np.linalg.norm(own.factor, axis=1, keepdims=True)
-        direction = np.concatenate([direction, -direction])
-        along = white @ direction.T
-        low, median, high = np.quantile(along, [0.25, 0.5, 0.75], axis=0)
-        rank = outer_rank(len(white))
-        last = np.argsort(-along, axis=0, kind="stable")[rank - 1]
-        place = along[last, np.arange(len(last))]
-        reach, furthest = place - median, along.max(axis=0) - median
-        excess = np.maximum(along - place, 0.0).sum(axis=0) / rank
-        sides = np.argsort(-reach / np.maximum(high - low, 1e-300), kind="stable")[:N_SIDES]
-        direction, reach, sd = direction[sides], reach[sides], along.std(axis=0)[sides]
-        furthest, excess = np.array([furthest, excess])[:, sides] / np.maximum(reach, 1e-300)
-        back = (1.0 - INSIDE) * reach[:, None]
-        with np.errstate(all="ignore"):
-            end = _bottom(surrogate, own, white[last[sides]], direction)
-            inside = _bottom(surrogate, own, end - back * direction, direction)
-            slope = (end - inside) / back - direction
-            spread = _spread(surrogate, own, end, inside, direction)
-            potential = _continued(surrogate, own, end, direction, reach[:, None] * FURTHER, slope)
-            rise = potential - potential[:, :1] + spread[:, None] * np.log1p(FURTHER)
-        rise = np.where(np.isfinite(rise), rise, np.inf)
-        parameter, said = sides % own.mean.size, potential[:, 0] + usual
-        found = cls(parameter, direction, end, slope, reach, sd, furthest, excess, said, spread, rise)
-        known = (reach > 0) & (sd > 0) & np.isfinite(potential[:, 0]) & np.isfinite(end + slope).all(axis=1)
-        return found.rows(np.flatnonzero(known))
-
-    def rows(self, chosen: np.ndarray) -> Profile:
-        """Return some of the sides."""
-        return Profile(*(getattr(self, each.name)[chosen] for each in fields(self)))
-
-    def beyond(self, way: np.ndarray) -> np.ndarray:
-        """Return where the profile would be so far beyond its end, in units of `reach`."""
-        return np.asarray(self.end + (way * self.reach)[:, None] * (self.direction + self.slope))
-
-    def way(self, times: float) -> np.ndarray:
-        """Return how far beyond the end, in units of `reach`, so many times as far out as the outermost draw is."""
-        return np.minimum(times * self.furthest - 1.0, FURTHER[-2])
-
-    def through(self, white: np.ndarray, way: np.ndarray) -> Profile:
-        """Return the profile that goes on through positions so far beyond its end, where they are finite."""
-        slope = (white - self.end) / (way * self.reach)[:, None] - self.direction
-        return replace(self, slope=np.where(np.isfinite(slope), slope, self.slope))
-
-    def hidden(self, potential: np.ndarray, way: np.ndarray) -> np.ndarray:
-        """Return what the surrogate hides of the variance, per variance of the draws and share of them beyond the end.
-
-        Parameters
-        ----------
-        potential : ndarray of shape (sides,)
-            Exact ones.
-        way : ndarray of shape (sides,)
-            So far beyond the end, in units of `reach`.
-        """
-        x, h, row = FURTHER, way[:, None], np.arange(len(way))
-        k = np.searchsorted(x, way)
-        with np.errstate(all="ignore"):
-            before, after = self.rise[row, k - 1], self.rise[row, k]
-            said = before + (way - x[k - 1]) / (x[k] - x[k - 1]) * (after - before)
-            found = potential - self.potential + self.spread * np.log1p(way)
-            lower = np.where(said - found > CLOSE, said - found, 0.0)[:, None]
-            found = np.maximum(found, LEAST_RISE)[:, None]
-            own = np.maximum(self.rise, DEEPEST)
-            exact = np.maximum(np.where(x < h, own - lower * x / h, -np.inf), found * (x / h))
-            exact = np.where(lower > 0.0, np.minimum(exact, own), own)
-            density = np.exp(-own)
-            more = np.trapezoid((np.exp(-np.maximum(exact, DEEPEST)) - density) * (1.0 + x) ** 2, x)
-            # Draws that are further out than the profile has it are of the surrogate too.
-            length = np.maximum(np.trapezoid(density, x), self.excess)
-            return np.asarray((self.reach / self.sd) ** 2 * more / length)
-
-
-@dataclass(frozen=True)
-class HiddenTail:
-    """A tail that a surrogate cuts.
-
-    Attributes
-    ----------
-    parameter : int
-    share : float
-        What it would add to the variance of the parameter, as a share of that of the draws.
-    """
-
-    parameter: int
-    share: float
-
-    def told(self, names: Sequence[str] | str) -> str:
-        """Return it in words, given the names of the parameters.
-
-        Examples
-        --------
-        >>> HiddenTail(1, 0.163).told("x")
-        'a tail of x[1] that would add about 16% to its variance'
-        """
-        name = f"{names}[{self.parameter}]" if isinstance(names, str) else names[self.parameter]
-        adds = f"add about {self.share:.0%} to" if self.share < 1.0 else "more than double"
-        return f"a tail of {name} that would {adds} its variance"
-
-
-def look_along_tails(
-    explorer: Explorer, draws: np.ndarray, enough: float = HIDDEN
-) -> tuple[np.ndarray, np.ndarray]:
-    """Look for tails that the surrogate hides; return places a little beyond it, for walkers, and potentials there.
-
-    Parameters
-    ----------
-    explorer : Explorer
-    draws : ndarray of shape (n, dim)
-        Of the surrogate.
-    enough : float
-        The share of a variance that must be hidden.
-    """
-    return _worth_a_walker(explorer, *_probe(explorer, draws)[:3], enough)
-
-
-def hidden_in_tails(
-    explorer: Explorer, kernel: SurrogateTransition
-) -> tuple[HiddenTail | None, np.ndarray, np.ndarray]:
-    """Return the tail that draws of a frozen kernel would see least of, None if enough of all, and as the above.
-
-    Its chains on the surrogate cost no exact value, so that there can be about as many as there will be draws.
-    """
-    position = explorer.walkers.position[explorer.walkers.cold]
-    start = position[np.arange(N_CHAINS) % len(position)]
-    found = trace(replace(kernel, inner_steps=1), start, explorer.rng, N_SETTLE + N_STEPS)
-    draws = found[N_SETTLE:].reshape(-1, start.shape[1])
-    place, potential, hidden, parameter = _probe(explorer, draws[np.isfinite(draws).all(axis=1)])
-    tail = None
-    if hidden.max(initial=0.0) > HIDDEN:
-        worst = int(hidden.argmax())
-        tail = HiddenTail(int(parameter[worst]), float(hidden[worst]))
-    return tail, *_worth_a_walker(explorer, place, potential, hidden, HIDDEN)
-
-
-def _worth_a_walker(
-    explorer: Explorer, place: np.ndarray, potential: np.ndarray, hidden: np.ndarray, enough: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places, and potentials, beyond which much is hidden, of those low enough to be learnt from."""
-    heavy = (hidden > enough) & (potential < explorer.record.lowest + typical_height(place.shape[1]))
-    return place[heavy], potential[heavy]
-
-
-def _probe(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return places a little beyond the draws, one for each side, potentials there, what is hidden, and of whom.
-
-    Those further out are not learnt from: a surrogate that is given a place far from all others is wrong between them.
-    """
-    candidates, record, dim = explorer.candidates, explorer.record, explorer.frame.mean.size
-    nowhere = np.empty((0, dim)), np.empty(0), np.empty(0), np.empty(0, dtype=int)
-    if len(draws) <= 2 * dim:
-        return nowhere
-    own, surrogate = Whitening.from_positions(draws), candidates.surrogate
+    record, candidates = explorer.record, explorer.candidates
+    draws = surrogate_draws(explorer)
+    places = beyond(explorer, draws)
+    if not len(places):
+        return "wall"
+    predicted = candidates.predict(places)
     usual = middle(record.discrepancies(candidates.playing))
-    profile = Profile.follow(surrogate, own, own.to_white(draws), usual)
-    if not len(profile.reach):
-        return nowhere
-    times, share = explorer.rng.uniform(*np.transpose(TIMES)), outer_rank(len(draws)) / len(draws)
-    way = profile.way(times[0])
-    first = record.evaluate(own.from_white(profile.beyond(way)))
-    place, near = first.position, own.to_white(first.position)  # as on record, where it is
-    hidden = profile.hidden(first.potential, way)
-    lower, gain = _lower(surrogate, own, profile, near, first.gradient)
+    potential = record.try_out(places, "frontier", predicted).potential
+    said = predicted[candidates.playing] + usual
+    surprising = record.is_surprise(potential, said, 0.0)
+    grave = (
+        surprising & (potential < said - GRAVE) & (potential < record.lowest + usual_height(places.shape[1]))
+    )
     with np.errstate(invalid="ignore"):
-        rise = first.potential - gain - profile.potential + profile.spread * np.log1p(way)
-    slowness = rise / (0.5 * ((1.0 + way) ** 2 - 1.0) * (profile.reach / profile.sd) ** 2)  # 1 for a normal
-    chosen = np.argsort(slowness, kind="stable")[:N_AGAIN]
-    chosen = chosen[slowness[chosen] < SLOW]
-    if not len(chosen):
-        return place, first.potential, hidden * share, profile.parameter
-    further = profile.through(lower, way).rows(chosen)
-    way = further.way(times[1])
-    far = further.beyond(way)
-    for _ in range(2):
-        with record.evaluator.unheard():
-            second = record.evaluate(own.from_white(far))
-        far = own.to_white(second.position)
-        hidden[chosen] = np.maximum(hidden[chosen], further.hidden(second.potential, way))
-        lower, gain = _lower(surrogate, own, further, far, second.gradient)
-        promise = np.where(np.isfinite(lower).all(axis=1), further.hidden(second.potential - gain, way), 0.0)
-        best = np.argsort(-promise, kind="stable")[:N_LAST]
-        best = best[(promise[best] * share > HIDDEN) & (gain[best] > LEAST_GAIN)]
-        if not len(best):
-            break
-        chosen, further, far, way = chosen[best], further.rows(best), lower[best], way[best]
-    return place, first.potential, hidden * share, profile.parameter
+        pits = (said < record.lowest - GRAVE) & ~(potential < said + PIT)
+    tails, heights = look_along_tails(explorer, draws, matters(n_draws))
+    send(
+        explorer,
+        np.concatenate([places[surprising], tails]),
+        np.concatenate([potential[surprising], heights]),
+    )
+    lost = _close_pockets(explorer, draws)
+    many = max(surprising.mean(), lost * MANY / MANY_LOST) > MANY
+    if grave.any() or many or pits.any():
+        return "wall"
+    return "tail" if len(tails) else ""
 
 
-def _bottom(surrogate: Fitted, own: Whitening, white: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """Return the lowest positions in the planes across directions; a tail must not look flat for lack of steps."""
-    for _ in range(N_DESCENTS):
-        white = descend_across(surrogate, own, white, direction)
-    return white
+def usual_height(dim: int) -> float:
+    """Return how far above the lowest potential most draws are, of a normal posterior all but one in a hundred."""
+    return 0.5 * dim + 1.5 * np.sqrt(dim) + 1.5
 
 
-def _continued(
-    surrogate: Fitted,
-    own: Whitening,
-    end: np.ndarray,
-    direction: np.ndarray,
-    way: np.ndarray,
-    slope: np.ndarray,
-) -> np.ndarray:
-    """Return the lowest potentials of the surrogate so far beyond the ends of profiles, ``(sides, k)``."""
-    place = (end[:, None] + way[:, :, None] * (direction + slope)[:, None]).reshape(-1, end.shape[1])
-    lower = descend_across(surrogate, own, place, np.repeat(direction, way.shape[1], axis=0))
-    before, after = (surrogate.potential(own.from_white(each)) for each in (place, lower))
-    return np.asarray(np.fmin(before, after).reshape(way.shape))
+def surrogate_draws(explorer: Explorer, *, cold: bool = False) -> np.ndarray:
+    """Return draws of the surrogate, ``(k, dim)``: from all that is known to have mass, or from the cold walkers.
 
-
-def _spread(
-    surrogate: Fitted, own: Whitening, end: np.ndarray, inside: np.ndarray, direction: np.ndarray
-) -> np.ndarray:
-    """Return what half the log-determinant across grows by, for each unit of the logarithm of the distance.
-
-    From the two halves of the way from inside to the end: the smaller of both, and 0 if they disagree on the sign. A
-    tail that gets wider or narrower in proportion to its distance is the most that is believed.
+    Those from many places need few steps to be draws, which keeps rounding from growing into other draws: a run that
+    is resumed elsewhere must look at the same places. From few places it takes many to tell where they lead.
     """
-    places = np.concatenate([inside, 0.5 * (inside + end), end])
-    values = np.linalg.eigvalsh(across_hessian(surrogate, own, places, np.tile(direction, (3, 1))))
-    # The direction itself has the eigenvalue 0, and counts as much at each of its places.
-    found = 0.5 * np.log(np.maximum(values, LEAST_CURVATURE)).sum(axis=1).reshape(3, -1)
-    first, second = np.diff(found, axis=0) / np.diff(np.log([INSIDE, 0.5 * (1.0 + INSIDE), 1.0]))[:, None]
-    smaller = np.where(np.abs(first) < np.abs(second), first, second)
-    most = own.mean.size - 1.0
-    return np.where(first * second > 0.0, np.clip(smaller, -most, most), 0.0)
+    surrogate, frame, rng = explorer.candidates.surrogate, explorer.frame, explorer.rng
+    position, n_steps = explorer.walkers.position[explorer.walkers.cold], N_STEPS
+    if not cold:
+        known = explorer.record.training().select(usual_height(frame.mean.size))
+        position, n_steps = np.concatenate([explorer.walkers.position, known.position]), N_FEW_STEPS
+    start = position[rng.integers(len(position), size=N_DRAWS)]
+    # Steps of walkers that keep being refused become ever shorter; trajectories of draws would have thousands of them.
+    step_size = max(explorer.inner_step, LENGTH / MOST_STEPS)
+    draws = walk(transition(surrogate, frame, step_size, LENGTH, n_steps), start, rng)[0]
+    return draws[np.isfinite(draws).all(axis=1)]
 
 
-def _lower(
-    surrogate: Fitted, own: Whitening, profile: Profile, white: np.ndarray, gradient: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return places as far out that may be lower, and by how much: by exact gradients, or as the surrogate has it."""
-    with np.errstate(all="ignore"):
-        if gradient is None:
-            place = descend_across(surrogate, own, white, profile.direction)
-            before, after = (surrogate.potential(own.from_white(each)) for each in (white, place))
-            return place, np.nan_to_num(np.maximum(before - after, 0.0))
-        slope = own.gradient_to_white(gradient)
-        slope = slope - (slope * profile.direction).sum(axis=1, keepdims=True) * profile.direction
-        values, vectors = np.linalg.eigh(across_hessian(surrogate, own, profile.end, profile.direction))
-        bend = np.maximum(np.abs(values), LEAST_CURVATURE)
-        parts = np.matmul(slope[:, None], vectors)[:, 0]
-        step = parts / bend
-        step = step / np.maximum(1.0, np.linalg.norm(step, axis=1) / profile.reach)[:, None]
-        gain = np.nan_to_num((step * (parts - 0.5 * bend * step)).sum(axis=1))
-        return white - np.matmul(vectors, step[:, :, None])[:, :, 0], gain
+def beyond(explorer: Explorer, draws: np.ndarray) -> np.ndarray:
+    """Return positions beyond draws of the surrogate, ``(k, dim)``."""
+    frame, rng, surrogate = explorer.frame, explorer.rng, explorer.candidates.surrogate
+    if not len(draws):
+        return draws
+    # In their own units: the frame may be that of a ridge's middle, and its ends would all look far out.
+    own = Whitening.from_positions(draws) if len(draws) > 2 * draws.shape[1] else frame
+    white = own.to_white(draws)
+    outermost = first_apart(white, np.argsort(-np.linalg.norm(white, axis=1)), N_OUTWARDS, APART)
+    others = white[first_apart(white, rng.permutation(len(white)), N_OTHERS, APART)]
+    straight = others + _lengths(rng, ALONG, len(others)) * softest(surrogate, own, others)
+    radius = np.linalg.norm(white[outermost], axis=1, keepdims=True)
+    outwards = white[outermost] * (1.0 + _lengths(rng, OUTWARDS, len(outermost)) / np.maximum(radius, 1e-300))
+    found = own.from_white(np.concatenate([_ridge_ends(explorer, own, white), straight, outwards]))
+    return np.asarray(found[np.isfinite(found).all(axis=1)])
+
+
+def _ridge_ends(explorer: Explorer, own: Whitening, white: np.ndarray) -> np.ndarray:
+    """Return where the ridge would go on from its outermost ends, in units of the frame."""
+    white = white[np.argsort(-np.linalg.norm(white, axis=1))[:N_FAR]]
+    length = _lengths(explorer.rng, ALONG, len(white))
+    bottom, ahead = along_ridge(explorer.candidates.surrogate, own, white, length)
+    distance = np.linalg.norm(bottom, axis=1)
+    order = np.argsort(-np.where(np.isfinite(distance) & np.isfinite(ahead).all(axis=1), distance, -1.0))
+    return np.asarray(ahead[first_apart(bottom, order, N_OUTERMOST, APART)])
+
+
+def _lengths(rng: np.random.Generator, limits: tuple[float, float], n: int) -> np.ndarray:
+    return rng.uniform(*limits, size=(n, 1))
+
+
+def send(explorer: Explorer, position: np.ndarray, potential: np.ndarray) -> None:
+    """Put warm walkers at surprises, the lowest ones first."""
+    warm = np.flatnonzero(~explorer.walkers.cold)
+    lowest = np.argsort(potential)[: len(warm)]
+    explorer.put(warm[: len(lowest)], position[lowest], potential[lowest])
+
+
+def _close_pockets(explorer: Explorer, draws: np.ndarray) -> float:
+    """Learn where draws of the surrogate are far away from all that is known, and it is wrong.
+
+    What is far above the lowest potential is not trained on, so it is the way back that is learnt from. Returned is
+    about the share of draws that are lost in such pockets, or are where nothing is known and it is wrong.
+    """
+    record, rng, candidates = explorer.record, explorer.rng, explorer.candidates
+    limit = record.lowest + typical_height(draws.shape[1])
+    known = record.training()
+    low = known.position[known.potential < limit]
+    if not len(draws) or not len(low):
+        return 0.0
+    white = explorer.frame.to_white(draws)
+    distance = np.linalg.norm(white[:, None] - explorer.frame.to_white(low)[None], axis=2)
+    nearest, alone = distance.argmin(axis=1), distance.min(axis=1)
+    chosen = first_apart(white, np.argsort(-alone), N_POCKETS, APART)
+    place, back, lost = draws[chosen], low[nearest[chosen]], 0.0
+    usual = middle(record.discrepancies(candidates.playing))
+    for halves in range(1 + N_HALVES):
+        predicted = candidates.predict(place)
+        potential = record.try_out(place, "frontier", predicted).potential
+        high = ~(potential < limit)
+        if halves == 0:
+            with np.errstate(invalid="ignore"):
+                off = np.abs(potential - predicted[candidates.playing] - usual)
+            wrong = ~high & (off > max(OFF, SDS_OFF * candidates.sd))
+            lost = max(_share_beyond(alone, chosen[high], 0.5), _share_beyond(alone, chosen[wrong], 0.8))
+        if not high.any():
+            break
+        back = back[high]
+        place = back + (place[high] - back) * rng.uniform(0.4, 0.6, size=(len(back), 1))
+    return lost
+
+
+def _share_beyond(alone: np.ndarray, rows: np.ndarray, times: float) -> float:
+    """Return the share of draws that are about as far from what is known as the nearest of some of them."""
+    return float(np.mean(alone > times * alone[rows].min())) if len(rows) else 0.0

@@ -5,18 +5,48 @@ posterior is flattened so that they go further out. A round moves each by inner 
 exact evaluation where it has come to; it stays there or returns by the rule of the surrogate transition. Moves grow
 longer while they are accepted and shorter while they are not. While the surrogate is still far off, anything that
 goes down is taken too: this is search, not sampling, and nothing of it is kept as a draw.
+
+Places that keep their distance from one another: each of several evaluations is to say something new.
+
+Scout: look where the surrogate is unsure, and may be too high.
+
+A surrogate that has never seen a region can put a wall around it. Chains then stay outside, and nothing they do shows
+it. So a share of warm-up goes to positions that the surrogate would hardly visit itself: hot draws of it, and points
+beside known ones, of which those are taken that could hold mass as far as anyone knows: the mean less two standard
+deviations of a Gaussian process is low there, and the standard deviation is not small. Where there are none, nothing is
+spent.
+
+Audit: a few trajectories with exact gradients, from where the walkers are.
+
+They follow the posterior itself, so they go where a surrogate may have put a wall. What they find is held against what
+was predicted before anyone learns from it. An audit can object; it certifies nothing.
+
+Pilot: a few moves of the draws themselves, where walkers may have been too kind a test.
+
+Walkers shorten their moves while these lead out of the support, so what they met says little of the far moves that
+draws are made with: a surrogate has no notion of an edge, and most of them may end beyond it. And what is known of a
+surrogate is how those before it did: the last training, which nobody has tried, can have made it far worse.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leapwise.adaptation.candidates import Candidates
-from leapwise.adaptation.record import EvaluationRecord
+from leapwise.adaptation.initialise import typical_height
+from leapwise.adaptation.record import EvaluationRecord, Trial, middle, spread
+from leapwise.adaptation.selection import Candidates
+from leapwise.adaptation.stopping import USELESS
 from leapwise.adaptation.walk import Tempered, find_step, settle, transition, walk
+from leapwise.dynamics import DenseMetric
+from leapwise.kernels import HMC, SharedStream
 from leapwise.surrogates import Whitening
+from leapwise.surrogates.gp import FittedProcess
+
+if TYPE_CHECKING:
+    from leapwise.adaptation.adapt import Outcome
 
 MOST_COLD, N_WARM = 8, 4
 LONGEST, MOST_INNER = 2.2, 3
@@ -185,3 +215,162 @@ def first_walkers(position: np.ndarray, potential: np.ndarray, rng: np.random.Ge
     exponent = np.ones(len(rows))
     exponent[len(cold) :] = 1.0 / (1.0 + 2.0 / np.sqrt(dim))
     return Walkers(position[rows], potential[rows], exponent)
+
+
+def first_apart(white: np.ndarray, order: np.ndarray, n: int, least: float) -> np.ndarray:
+    """Return the first `n` rows in an order that are further than `least` from all before them.
+
+    Examples
+    --------
+    >>> first_apart(np.array([[0.0], [0.1], [2.0], [5.0]]), np.array([1, 0, 2, 3]), 2, 0.5)
+    array([1, 2])
+    """
+    chosen: list[int] = []
+    for i in order:
+        if len(chosen) == n:
+            break
+        if all(np.linalg.norm(white[i] - white[j]) > least for j in chosen):
+            chosen.append(int(i))
+    return np.array(chosen, dtype=int)
+
+
+EXPONENTS = (0.4, 0.15)
+UNSURE = 0.5
+N_EACH = 48
+#: Steps of hot walks: few, from many places, so that rounding does not grow into other places.
+N_STEPS = 4
+#: Least distance between scouts, in units of the frame.
+APART = 0.5
+
+
+def scouts(explorer: Explorer, n: int) -> np.ndarray:
+    """Return at most `n` positions worth a look, ``(k, dim)``; none if the process is sure enough."""
+    process = explorer.candidates.fitted.get("process")
+    if not isinstance(process, FittedProcess):
+        return np.empty((0, explorer.frame.mean.size))
+    pool = _pool(explorer.candidates, explorer.frame, explorer.walkers.position, explorer.rng)
+    with np.errstate(all="ignore"):
+        mean, sd = process.potential(pool), np.sqrt(np.maximum(process.variance(pool), 0.0))
+        hope = mean - 2.0 * sd
+    limit = explorer.record.lowest + 0.5 * typical_height(pool.shape[1])
+    worth = np.flatnonzero((sd > UNSURE) & (hope < limit))
+    chosen = first_apart(explorer.frame.to_white(pool), worth[np.argsort(hope[worth])], n, APART)
+    return np.asarray(pool[chosen])
+
+
+def _pool(
+    candidates: Candidates, frame: Whitening, position: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Return hot draws of the surrogate, and points beside known ones."""
+    found, known = [], candidates.record.training().select().position
+    places = np.concatenate([position, known])
+    for exponent in EXPONENTS:
+        hot = Tempered(candidates.surrogate, exponent)
+        start = places[rng.integers(len(places), size=N_EACH)]
+        step_size = find_step(hot, frame, start, rng, everywhere=False)
+        found.append(walk(transition(hot, frame, step_size, 2.0, N_STEPS), start, rng)[0])
+    beside = known[rng.integers(len(known), size=2 * N_EACH)]
+    found.append(beside + frame.from_white(rng.standard_normal(beside.shape)) - frame.mean)
+    pool = np.concatenate(found)
+    return pool[np.isfinite(pool).all(axis=1)]
+
+
+N_TRAJECTORIES = 2
+LENGTH = 1.6
+MOST_STEPS = 12
+
+
+def audit(explorer: Explorer) -> float:
+    """Follow exact trajectories of the cold walkers; return the share of what they saw that was a surprise.
+
+    What a surprise is, says `EvaluationRecord.is_surprise`.
+    """
+    walkers, candidates, record = explorer.walkers, explorer.candidates, explorer.record
+    start = walkers.position[walkers.cold]
+    kernel = exact_kernel(explorer)
+    first, known = len(record.heard), len(record)
+    state = record.state(start, walkers.potential[walkers.cold])
+    streams = SharedStream(explorer.rng, len(start))
+    for _ in range(N_TRAJECTORIES):
+        state, _ = kernel.step(streams, state, record.evaluator)
+    new = record.heard[first:]
+    position = np.concatenate([each.position for each in new])
+    potential = np.concatenate([each.potential for each in new])
+    seen = np.isfinite(potential)
+    predicted = candidates.predict(position[seen])
+    found = record.discrepancies(candidates.playing)
+    record.trials.append(Trial("audit", known, potential[seen], predicted))
+    if not seen.any() or not len(found):
+        return 1.0
+    return float(record.is_surprise(potential[seen], predicted[candidates.playing], middle(found)).mean())
+
+
+def exact_kernel(explorer: Explorer) -> HMC:
+    """Return HMC with exact gradients in the explorer's frame."""
+    step_size = max(explorer.inner_step, LENGTH / MOST_STEPS)
+    factor = explorer.frame.factor
+    return HMC(step_size, trajectory_length=LENGTH, metric=DenseMetric(factor @ factor.T))
+
+
+#: Share of trials outside the support from which on there is an edge; moves that are made, and the fewest that tell.
+EDGE, N_MOVES, FEWEST = 0.03, 32, 12
+#: What moves may cost, as a share of the draws, where nothing has been met that speaks for them.
+SHARE = 0.02
+
+
+def pilot(
+    record: EvaluationRecord, outcome: Outcome, rng: np.random.Generator, most: int
+) -> tuple[Outcome, float]:
+    """Return the outcome with sd(D) at moves of its kernel, and the share of these that ended outside the support.
+
+    Where the support has no edge that warm-up has met, nothing is spent, and the share is 0.
+
+    Parameters
+    ----------
+    record : EvaluationRecord
+    outcome : Outcome
+    rng : Generator
+    most : int
+        Exact evaluations that may be spent.
+    """
+    outside = record.outside(outcome.playing)
+    if outside < EDGE:
+        return outcome, 0.0
+    if most < FEWEST:
+        return outcome, outside
+    discrepancy = _discrepancies(record, outcome, rng, min(N_MOVES, most))
+    if len(discrepancy) < FEWEST:
+        return replace(outcome, sd=np.inf), outside
+    return replace(outcome, sd=spread(discrepancy)), float(np.isposinf(discrepancy).mean())
+
+
+def tried(record: EvaluationRecord, outcome: Outcome, rng: np.random.Generator, n_draws: int) -> Outcome:
+    """Return the outcome, with sd(D) at moves of its kernel if it is of no use there.
+
+    It can take trust away, and gives none: moves of a surrogate say nothing of mass that it has walled off. It costs
+    at most `SHARE` of the `n_draws` to be made; where that is too little to tell, nothing is spent.
+    """
+    n = min(N_MOVES, int(SHARE * n_draws))
+    if n < FEWEST:
+        return outcome
+    discrepancy = _discrepancies(record, outcome, rng, n)
+    sd = spread(discrepancy) if len(discrepancy) >= FEWEST else np.inf
+    return replace(outcome, sd=sd) if sd > max(USELESS, outcome.sd) else outcome
+
+
+def _discrepancies(
+    record: EvaluationRecord, outcome: Outcome, rng: np.random.Generator, n: int
+) -> np.ndarray:
+    """Return D at the ends of `n` moves from known positions; fewer, if the kernel hardly moves at all."""
+    position = outcome.training.position
+    near = outcome.training.potential < record.lowest + 0.5 * position.shape[1] + 4.0
+    start = position[near][rng.integers(near.sum(), size=n)]
+    places, _ = walk(outcome.kernel, start, rng)
+    places = places[(places != start).any(axis=1) & np.isfinite(places).all(axis=1)]
+    if len(places) < FEWEST:
+        return np.empty(0)
+    with np.errstate(all="ignore"):
+        predicted = np.asarray(outcome.kernel.surrogate.potential(places))  # type: ignore[union-attr]
+    with record.evaluator.unheard():  # values without gradients are not learnt from
+        discrepancy = record.evaluator.value(places).potential - predicted
+    return discrepancy[~np.isnan(discrepancy)]

@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from leapwise.adaptation.law import USUAL_RATE, efficiency
+from leapwise.adaptation.stopping import USUAL_RATE, efficiency
 from leapwise.execution import Evaluation, Evaluator
 from leapwise.kernels import State
 from leapwise.surrogates import TrainingSet

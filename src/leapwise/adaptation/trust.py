@@ -1,8 +1,4 @@
-"""Trust: how many steps with exact gradients the draws need beside the surrogate.
-
-None, if what it predicted was right; all of them, if it could not learn the posterior or was surprised again and again.
-In between a share of exact steps keeps chains from being held up where the surrogate is wrong.
-"""
+"""Trust: how many steps with exact gradients the draws need beside the surrogate."""
 
 from __future__ import annotations
 
@@ -11,15 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapwise.adaptation.adapt import Outcome
-from leapwise.adaptation.law import USELESS
+from leapwise.adaptation.stopping import USELESS
 from leapwise.errors import SurrogateError
 
 #: sd(D) up to which trust is full; from `USELESS` on there is none.
 GOOD = 0.5
+
+
 #: Share of surprises up to which trust is full, and from which on there is none.
 FEW_SURPRISES, MANY_SURPRISES = 0.1, 0.4
 #: Doubt if the last look beyond the frontier found mass that had been walled off.
 WALLED = 0.3
+
+
 #: A larger share of exact steps is not worth the rest.
 MOST_MIXED = 0.5
 

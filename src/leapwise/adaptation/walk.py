@@ -12,23 +12,27 @@ from leapwise.execution import Evaluator
 from leapwise.kernels import Jumps, SharedStream, State, SurrogateTransition
 from leapwise.kernels.transition import inner_walk
 from leapwise.surrogates import Whitening
-from leapwise.surrogates.fast import Fast, fast
-from leapwise.warmup.mass import fisher_metric
+from leapwise.surrogates.compiled import Fast, fast
+from leapwise.warmup.tuners import fisher_metric
 
 #: Acceptance that inner steps are made small enough for.
 INNER_ACCEPTANCE = 0.85
+
+
 #: Largest step of a swing, and the relative half-width of the spread of their lengths. A step of a half turn would
 #: resonate with whatever the surrogate differs from a normal by.
 LONGEST_STEP, JITTER = 1.3, 0.25
-#: Trajectories that take so many steps take no more: what would need them is too rough to be worth it.
-MOST_STEPS = 24
 #: A step that is accepted so rarely, at so large a share of places, is halved, so many times at most; and inner steps
 #: of the walks that look for such places.
 RARELY, FEW_PLACES, MOST_HALVINGS, N_FINER = 0.3, 0.015, 3, 10
-#: Where the longest step is accepted more often than this, the surrogate is so near to a normal that nothing is narrow.
-HARDLY_BENT = 0.93
 #: Chains and steps that the coordinates are learnt from.
 N_CHAINS, N_SETTLE, N_STEPS = 64, 8, 12
+#: Trajectories that take so many steps take no more: what would need them is too rough to be worth it.
+MOST_STEPS = 24
+
+
+#: Where the longest step is accepted more often than this, the surrogate is so near to a normal that nothing is narrow.
+HARDLY_BENT = 0.93
 
 
 class Energy(Protocol):

@@ -1,8 +1,15 @@
-"""The commands and their options."""
+"""The commands and their options.
+
+How errors end a command.
+
+Options that several commands have.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import reduce
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -10,9 +17,70 @@ from typing import Any
 import click
 
 from leapwise.cli import output
-from leapwise.cli.errors import INTERRUPTED, OneLineErrors
-from leapwise.cli.options import evaluating, reporting
-from leapwise.errors import InputError
+from leapwise.errors import InputError, LeapwiseError
+
+INTERRUPTED = 130  # what shells expect after Ctrl-C
+
+
+class Failure(click.ClickException):
+    """An error that the library raised on purpose: its sentence on one line, no traceback, exit code 2."""
+
+    exit_code = 2
+
+
+class OneLineErrors(click.Group):
+    """A group of commands that turns the library's errors into `Failure`."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command that was asked for."""
+        try:
+            return super().invoke(ctx)
+        except LeapwiseError as error:
+            raise Failure(" ".join(str(error).split())) from error
+        except KeyboardInterrupt:
+            click.echo("Interrupted.", err=True)
+            ctx.exit(INTERRUPTED)
+
+
+Command = Callable[..., Any]
+_FILE = click.Path(path_type=Path)
+
+
+def evaluating(command: Command) -> Command:
+    """Add options of how exact evaluations are made; a run may be resumed with others."""
+    return _with(
+        command,
+        click.option(
+            "--retries", default=1, show_default=True, help="How often a failing evaluation is tried again."
+        ),
+        click.option(
+            "--timeout", type=float, help="Seconds that one evaluation may take.  [default: no limit]"
+        ),
+        click.option("--cores", type=int, help="Evaluate in so many processes."),
+        click.option(
+            "--version", metavar="TEXT", help="Of the model, kept in the ledger: change it with the model."
+        ),
+    )
+
+
+def reporting(command: Command) -> Command:
+    """Add options of what is shown and written in the end."""
+    return _with(
+        command,
+        click.option("--output", "file", type=_FILE, metavar="FILE.nc", help="Save draws as netCDF."),
+        click.option("--plot", "picture", type=_FILE, metavar="FILE.png", help="Draw a picture of them."),
+        click.option("--all", "show_all", is_flag=True, help="Show every parameter, however many."),
+        click.option(
+            "--json", "as_json", is_flag=True, help="Print the summary as JSON, and nothing else on stdout."
+        ),
+        click.option("--quiet", is_flag=True, help="No progress, no summary: only warnings and errors."),
+    )
+
+
+def _with(command: Command, *options: Callable[[Command], Command]) -> Command:
+    """Apply options so that the help lists them in this order."""
+    return reduce(lambda made, option: option(made), reversed(options), command)
+
 
 # Samplers and problems are imported where they are used, so that --help and mistyped options answer at once.
 
@@ -140,7 +208,7 @@ def resume(
     files.check()
     with output.stdout_to_stderr(as_json):
         from leapwise.cli.load import load_problem
-        from leapwise.run.resume import resume as go_on
+        from leapwise.run.sample import resume as go_on
 
         problem = load_problem(what)
         run = output.kept(
@@ -165,7 +233,7 @@ def hand_over(context: click.Context, problem: Any, run: Any, files: output.File
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def inspect(ledger: Path, as_json: bool) -> None:
     """Show what is in LEDGER, also while a run is writing to it."""
-    from leapwise.run.inspection import inspect_ledger
+    from leapwise.run.inspect import inspect_ledger
 
     found = inspect_ledger(ledger)
     if as_json:

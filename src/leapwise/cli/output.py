@@ -19,7 +19,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from leapwise.problems.problem import Problem
     from leapwise.results import Run
-    from leapwise.run.inspection import Inspection
+    from leapwise.run.inspect import Inspection
 
 
 def show(renderable: RenderableType) -> None:

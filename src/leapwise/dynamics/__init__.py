@@ -3,7 +3,8 @@
 Nothing here knows of targets: a *force* is any function of positions that returns potentials and gradients.
 """
 
-from leapwise.dynamics.generalized_leapfrog import (
+from leapwise.dynamics.generalized import (
+    ImplicitSolver,
     InvertedMetric,
     RiemannianPoint,
     evaluate_metric,
@@ -12,9 +13,7 @@ from leapwise.dynamics.generalized_leapfrog import (
     riemannian_momentum,
 )
 from leapwise.dynamics.hessian_metric import HessianMetric
-from leapwise.dynamics.implicit import ImplicitSolver
 from leapwise.dynamics.leapfrog import Force, Gradient, PhasePoint, glide, leapfrog
-from leapwise.dynamics.metric_check import check_metric
 from leapwise.dynamics.metrics import (
     DenseMetric,
     DiagonalMetric,
@@ -24,9 +23,10 @@ from leapwise.dynamics.metrics import (
     RiemannianMetric,
     UnitMetric,
     batched_cholesky,
+    check_metric,
     kinetic_energy,
 )
-from leapwise.dynamics.swing import swing
+from leapwise.dynamics.split import swing
 
 __all__ = [
     "DenseMetric",

@@ -6,12 +6,9 @@ on the parameters of its row alone, never on the other rows, the worker or the o
 model does (raises, exits, hangs, kills its process) ends as an answer or as a typed error, not as a wait for ever.
 """
 
-from leapwise.execution.answer import Answer, Engine
-from leapwise.execution.blas import BlasThreads
-from leapwise.execution.choose import engine_for, on_cores
+from leapwise.execution.engine import Answer, BlasThreads, Engine, InProcess
 from leapwise.execution.evaluator import Counts, Evaluation, Evaluator
-from leapwise.execution.in_process import InProcess
-from leapwise.execution.on_executor import OnExecutor
+from leapwise.execution.executor import OnExecutor, engine_for, on_cores
 
 __all__ = [
     "Answer",

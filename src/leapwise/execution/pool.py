@@ -1,4 +1,7 @@
-"""An executor that may break, and be made again."""
+"""An executor that may break, and be made again.
+
+The engine for what the user asked for.
+"""
 
 from __future__ import annotations
 

@@ -10,11 +10,17 @@ import numpy as np
 from leapwise.dynamics import EuclideanMetric, PhasePoint, kinetic_energy
 from leapwise.errors import InputError
 from leapwise.execution import Evaluator
-from leapwise.kernels.correction import metropolis
-from leapwise.kernels.guides import ExactGuide, Guide, unknown_gradients
-from leapwise.kernels.lengths import Lengths, require_acceptance, require_euclidean
+from leapwise.kernels.accept import metropolis
 from leapwise.kernels.state import Info, State
 from leapwise.kernels.streams import AnyStreams
+from leapwise.kernels.trajectory import (
+    ExactGuide,
+    Guide,
+    Lengths,
+    require_acceptance,
+    require_euclidean,
+    unknown_gradients,
+)
 
 MAX_ENERGY_ERROR = 1000.0
 

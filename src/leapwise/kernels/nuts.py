@@ -11,11 +11,17 @@ from numpy.typing import ArrayLike
 from leapwise.dynamics import EuclideanMetric
 from leapwise.errors import InputError
 from leapwise.execution import Evaluator
-from leapwise.kernels.correction import progressive
-from leapwise.kernels.guides import ExactGuide, Guide, unknown_gradients
-from leapwise.kernels.lengths import read_step_size, require_acceptance, require_euclidean
+from leapwise.kernels.accept import progressive
 from leapwise.kernels.state import Info, State
 from leapwise.kernels.streams import AnyStreams, Numbers
+from leapwise.kernels.trajectory import (
+    ExactGuide,
+    Guide,
+    read_step_size,
+    require_acceptance,
+    require_euclidean,
+    unknown_gradients,
+)
 
 #: Energies of one tree may differ by this much; beyond, the trajectory has diverged.
 MAX_ENERGY_RANGE = 1000.0

@@ -17,12 +17,11 @@ from leapwise.dynamics import (
 )
 from leapwise.errors import InputError
 from leapwise.execution import Evaluator
-from leapwise.kernels.correction import metropolis
-from leapwise.kernels.guides import ExactGuide, Guide
+from leapwise.kernels.accept import metropolis
 from leapwise.kernels.hmc import MAX_ENERGY_ERROR, with_gradients_paid
-from leapwise.kernels.lengths import Lengths, require_acceptance
 from leapwise.kernels.state import Info, State
 from leapwise.kernels.streams import AnyStreams
+from leapwise.kernels.trajectory import ExactGuide, Guide, Lengths, require_acceptance
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,7 +31,7 @@ class RMHMC(Lengths):
     Invariant because: the same metric :math:`G` gives the momenta :math:`p \sim N(0, G(q))`, the dynamics and the
     energy :math:`U + \frac12 \log\det G + \frac12 p^T G^{-1} p`; the generalised leapfrog preserves volume and is
     reversible wherever its implicit equations are solved and the way back returns, which is checked at every step
-    (`leapwise.dynamics.generalized_leapfrog`), and is rejected elsewhere; lengths are drawn independently of
+    (`leapwise.dynamics.generalized`), and is rejected elsewhere; lengths are drawn independently of
     the state; and `metropolis` accepts on that energy with the exact :math:`U`.
 
     Parameters

@@ -15,14 +15,13 @@ from leapwise.dynamics import (
 )
 from leapwise.errors import InputError
 from leapwise.execution import Evaluator
-from leapwise.kernels.guides import SurrogateGuide
 from leapwise.kernels.hmc import euclidean_step
-from leapwise.kernels.lengths import Lengths
 from leapwise.kernels.rmhmc import riemannian_step
 from leapwise.kernels.state import Info, State
 from leapwise.kernels.streams import AnyStreams
+from leapwise.kernels.trajectory import Lengths, SurrogateGuide
 from leapwise.surrogates import Fitted
-from leapwise.surrogates.fast import Fast, fast
+from leapwise.surrogates.compiled import Fast, fast
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,16 +1,13 @@
 """The paper's experiments, each a function that returns its numbers and draws its picture."""
 
-from leapwise.paper.agreement import AgreementCheck, agreement_check
 from leapwise.paper.cells import Cells
 from leapwise.paper.figure import Figure, save_table
 from leapwise.paper.figure1 import Figure1, figure1
 from leapwise.paper.figure2 import Figure2, figure2
 from leapwise.paper.figure3 import Figure3, figure3
-from leapwise.paper.figure4 import Figure4, figure4
-from leapwise.paper.figure5 import Figure5, figure5
-from leapwise.paper.figure6 import Figure6, figure6
-from leapwise.paper.figure7 import Figure7, figure7
-from leapwise.paper.figure8 import Figure8, figure8
+from leapwise.paper.figure6 import AgreementCheck, Figure6, agreement_check, figure6
+from leapwise.paper.figures4_5 import Figure4, Figure5, figure4, figure5
+from leapwise.paper.figures7_8 import Figure7, Figure8, figure7, figure8
 from leapwise.paper.table1 import Table1, table1
 
 __all__ = [

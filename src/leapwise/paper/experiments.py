@@ -15,6 +15,7 @@ from functools import lru_cache, partial
 from typing import Any, Literal
 
 import numpy as np
+from scipy import fft
 
 from leapwise.errors import InputError
 from leapwise.kernels import HMC, RMHMC
@@ -274,3 +275,41 @@ def finished(run: Run) -> Run:
 def size_settings(size: Size) -> dict[str, int]:
     """Return a size as settings of a cell."""
     return asdict(size)
+
+
+def monotone_ess(draws: np.ndarray) -> np.ndarray:
+    """Return the effective sample size of each parameter, summed over chains.
+
+    Parameters
+    ----------
+    draws : ndarray of shape (chains, draws, dim)
+
+    Returns
+    -------
+    ndarray of shape (dim,)
+        Between the number of chains and the number of draws. A chain that never moved counts as one draw.
+
+    Examples
+    --------
+    >>> draws = np.random.default_rng(1).normal(size=(2, 1000, 1))
+    >>> bool(monotone_ess(draws)[0] > 1800)
+    True
+    """
+    n = draws.shape[1]
+    gamma = autocorrelations(draws)
+    pairs = gamma[:, : n - n % 2].reshape(len(draws), n // 2, 2, -1).sum(axis=2)
+    usable = np.logical_and.accumulate(pairs > 0, axis=1)
+    pairs = np.minimum.accumulate(np.where(usable, pairs, 0.0), axis=1)
+    # 1 + 2 sum_{k>0} gamma(k) = 2 sum_j Gamma_j - gamma(0)
+    time = np.clip(2.0 * pairs.sum(axis=1) - 1.0, 1.0, n)
+    return np.asarray((n / time).sum(axis=0))
+
+
+def autocorrelations(draws: np.ndarray) -> np.ndarray:
+    """Return autocorrelations ``(chains, lags, dim)`` about each chain's own mean; all one if it never moved."""
+    n = draws.shape[1]
+    centred = draws - draws.mean(axis=1, keepdims=True)
+    spectrum = fft.rfft(centred, fft.next_fast_len(2 * n, real=True), axis=1)
+    covariance = fft.irfft(np.abs(spectrum) ** 2, fft.next_fast_len(2 * n, real=True), axis=1)[:, :n]
+    moving = (draws != draws[:, :1]).any(axis=1, keepdims=True)
+    return np.where(moving, covariance / np.where(moving, covariance[:, :1], 1.0), 1.0)

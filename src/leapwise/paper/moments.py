@@ -1,9 +1,20 @@
-"""Means and standard deviations of every parameter with their Monte-Carlo errors, and the runs they come from.
+r"""Means and standard deviations of every parameter with their Monte-Carlo errors, and the runs they come from.
 
 The reference of each experiment is a long run of the self-tuned ``HMC()``, the most efficient exact sampler here. What
 is held against it: RNS-HMC and RNS-RMHMC at the paper's settings, trained by the paper's rule on the burn-in of
 Table 1, and ARNS-HMC with the paper's network, which learns from a short exploration, gradients too, and from its
 first draws, and is then frozen. Only draws of frozen kernels count.
+
+Effective sample size as the paper measures it.
+
+For B draws of one chain, :math:`\mathrm{ESS} = B\,[1 + 2 \sum_{k=1}^{K} \gamma(k)]^{-1}` with sample autocorrelations
+:math:`\gamma(k)`, summed by Geyer's initial monotone sequence (Geyer 1992, section 3.3): pairs
+:math:`\Gamma_j = \gamma(2j) + \gamma(2j + 1)` are positive, decreasing and convex for a reversible chain, so the sum
+ends before the first pair that is not positive, and no pair may exceed the one before it. The paper's figures never
+exceed B, so ours may not either.
+
+It is kept for comparison with the paper. It looks at each chain alone, so it cannot see chains that disagree;
+``run.summary()`` has the better one.
 """
 
 from __future__ import annotations
@@ -17,7 +28,7 @@ from leapwise.errors import InputError
 from leapwise.kernels import HMC
 from leapwise.paper.cells import Cells
 from leapwise.paper.experiments import Experiment, finished, start
-from leapwise.paper.table1_cells import FULL, QUICK, hmc_cell
+from leapwise.paper.table1 import FULL, QUICK, hmc_cell
 from leapwise.results import Run
 from leapwise.run import sample
 from leapwise.surrogates import TrainingSet

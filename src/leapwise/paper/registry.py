@@ -39,12 +39,12 @@ _ENTRIES = (
     Entry("fig1", "four surrogates of a parabola", "figure1:figure1"),
     Entry("fig2", "force and trajectories of a surrogate on the banana", "figure2:figure2"),
     Entry("fig3", "surrogates of a 32-dimensional Gaussian against training size", "figure3:figure3"),
-    Entry("fig4", "acceptance over dimension and hidden units", "figure4:figure4"),
-    Entry("fig5", "acceptance over training size and hidden units", "figure5:figure5"),
+    Entry("fig4", "acceptance over dimension and hidden units", "figures4_5:figure4"),
+    Entry("fig5", "acceptance over training size and hidden units", "figures4_5:figure5"),
     Entry("fig6", "marginals of HMC and RNS-HMC", "figure6:figure6"),
-    Entry("fig7", "acceptance of ARNS-HMC while it learns", "figure7:figure7"),
-    Entry("fig8", "error of the mean against running time", "figure8:figure8"),
-    Entry("agreement", "draws of the surrogate methods held against exact HMC", "agreement:agreement_check"),
+    Entry("fig7", "acceptance of ARNS-HMC while it learns", "figures7_8:figure7"),
+    Entry("fig8", "error of the mean against running time", "figures7_8:figure8"),
+    Entry("agreement", "draws of the surrogate methods held against exact HMC", "figure6:agreement_check"),
 )
 _BY_NAME = {entry.name: entry for entry in _ENTRIES}
 

@@ -21,19 +21,18 @@ Each is a function that returns a `Problem`. `registry` knows them by the names 
 finds or downloads the files that some of them need.
 """
 
-from leapwise.problems.banana import banana
-from leapwise.problems.eight_schools import eight_schools
 from leapwise.problems.elliptic import elliptic_pde
 from leapwise.problems.fitzhugh_nagumo import fitzhugh_nagumo
-from leapwise.problems.funnel import funnel
-from leapwise.problems.gaussian import gaussian
-from leapwise.problems.gumbel import gumbel
-from leapwise.problems.lobes import lobes
-from leapwise.problems.logistic import logistic, logistic_a9a, logistic_bank, logistic_simulated
-from leapwise.problems.logistic_model import LogisticRegression
-from leapwise.problems.poisson_gp import poisson_gp
+from leapwise.problems.hierarchies import eight_schools, poisson_gp
+from leapwise.problems.logistic import (
+    LogisticRegression,
+    logistic,
+    logistic_a9a,
+    logistic_bank,
+    logistic_simulated,
+)
 from leapwise.problems.problem import Problem
-from leapwise.problems.student_t import student_t
+from leapwise.problems.shapes import banana, funnel, gaussian, gumbel, lobes, student_t
 
 __all__ = [
     "LogisticRegression",

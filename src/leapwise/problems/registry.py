@@ -42,14 +42,14 @@ class Entry:
 
 
 _ENTRIES = (
-    Entry("gaussian", 32, "narrow Gaussian, ten times as wide along (1, ..., 1)", "gaussian:gaussian"),
-    Entry("banana", 2, "banana: the data see one combination of two parameters", "banana:banana"),
-    Entry("gumbel", 2, "skewed: correlated Gumbel variables", "gumbel:gumbel"),
-    Entry("lobes", 2, "two normals that touch, 60 % of the mass in one", "lobes:lobes"),
-    Entry("student-t", 20, "heavy tails: Student t with 5 degrees of freedom", "student_t:student_t"),
-    Entry("funnel", 6, "funnel: one parameter is the log-variance of the others", "funnel:funnel"),
-    Entry("eight-schools", 10, "hierarchical: eight schools, non-centred", "eight_schools:eight_schools"),
-    Entry("poisson-gp", 22, "hierarchical: counts on a latent Gaussian process", "poisson_gp:poisson_gp"),
+    Entry("gaussian", 32, "narrow Gaussian, ten times as wide along (1, ..., 1)", "shapes:gaussian"),
+    Entry("banana", 2, "shapes: the data see one combination of two parameters", "shapes:banana"),
+    Entry("gumbel", 2, "skewed: correlated Gumbel variables", "shapes:gumbel"),
+    Entry("lobes", 2, "two normals that touch, 60 % of the mass in one", "shapes:lobes"),
+    Entry("student-t", 20, "heavy tails: Student t with 5 degrees of freedom", "shapes:student_t"),
+    Entry("funnel", 6, "shapes: one parameter is the log-variance of the others", "shapes:funnel"),
+    Entry("eight-schools", 10, "hierarchical: eight schools, non-centred", "hierarchies:eight_schools"),
+    Entry("poisson-gp", 22, "hierarchical: counts on a latent Gaussian process", "hierarchies:poisson_gp"),
     Entry(
         "logistic-simulated", 50, "logistic regression, 100,000 simulated rows", "logistic:logistic_simulated"
     ),

@@ -4,11 +4,8 @@ Nothing here samples. A `Run` holds arrays; everything else is computed from the
 """
 
 from leapwise.results.diagnostics import unseen_elsewhere, warnings_for
-from leapwise.results.lazy import LazyRecord
-from leapwise.results.run import Cost, Record, Run
+from leapwise.results.run import Cost, LazyRecord, Record, Run, SurrogateReport, TargetReport
 from leapwise.results.summary import Summary
-from leapwise.results.surrogate_report import SurrogateReport
-from leapwise.results.target_report import TargetReport
 
 __all__ = [
     "Cost",

@@ -1,9 +1,14 @@
-"""A run as an ArviZ `DataTree`, and as a netCDF file."""
+"""A run as an ArviZ `DataTree`, and as a netCDF file.
+
+Plain values: what JSON and netCDF attributes can hold.
+"""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,13 +17,32 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leapwise.errors import InputError, MissingExtraError
-from leapwise.results.plain import plain
 
 if TYPE_CHECKING:
     from xarray import DataTree
 
-    from leapwise.results.run import Record, Run
-    from leapwise.results.surrogate_report import SurrogateReport
+    from leapwise.results.run import Record, Run, SurrogateReport
+
+
+def plain(value: Any) -> Any:
+    """Turn arrays into lists, NumPy numbers into Python's, and what is not finite into None.
+
+    Examples
+    --------
+    >>> plain({"step_size": np.float64(0.5), "rhat": np.array([1.0, np.nan])})
+    {'step_size': 0.5, 'rhat': [1.0, None]}
+    """
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple, set)):
+        return [plain(each) for each in value]
+    if isinstance(value, (np.ndarray, np.generic)):
+        return plain(value.tolist())
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (str, int)):
+        return value
+    return str(value)
 
 
 def to_datatree(run: Run) -> DataTree:

@@ -1,4 +1,11 @@
-"""A picture of any run: marginals and traces of the parameters that are known worst."""
+r"""A picture of any run: marginals and traces of the parameters that are known worst.
+
+A picture of how well a surrogate did.
+
+Left, exact against predicted potentials at the proposals of the draws: a perfect surrogate puts them on a line of slope
+one. Right, sd(D) as warm-up went on, beside the acceptance of far moves that goes with it,
+:math:`\mathrm{erfc}(\mathrm{sd}(D) / 2)`.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +19,12 @@ import numpy as np
 from leapwise.errors import InputError, MissingExtraError
 from leapwise.results.datatree import require_writable
 from leapwise.results.statistics import Statistics, statistics
+
+if TYPE_CHECKING:
+    from leapwise.results.run import Run
+from typing import TYPE_CHECKING
+
+from leapwise.results.statistics import spread
 
 if TYPE_CHECKING:
     from leapwise.results.run import Run
@@ -98,3 +111,132 @@ def _trace(axes: Any, draws: np.ndarray, *, last: bool) -> None:
 
 def _colours(n: int) -> list[str]:
     return [COLOURS[i % len(COLOURS)] for i in range(n)]
+
+
+ACCEPTED, REJECTED = COLOURS[0], COLOURS[1]
+#: Share of proposals on either side that may lie outside the picture.
+LEFT_OUT = 0.001
+#: Least distance between ticks, as a share of the axis.
+TICKS_APART = 0.05
+ACCEPTANCES = (0.999, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
+
+
+def plot_surrogate(run: Run, path: str | os.PathLike[str]) -> Path:
+    """Draw exact against surrogate potentials, and sd(D) as warm-up went on; needs the extra ``plots``.
+
+    Parameters
+    ----------
+    run : Run
+        Self-tuned, or with draws of a `SurrogateTransition`.
+    path : path
+        The ending chooses the format: .png, .pdf, .svg.
+    """
+    file = require_picture(path)
+    exact, predicted, accepted = _proposals(run)
+    history = np.empty((0, 2)) if run.surrogate is None else run.surrogate.history
+    history = history[np.isfinite(history).all(axis=1)]
+    if not exact.size and not len(history):
+        raise InputError(
+            "there is no surrogate to plot: the run kept no proposals of one; leave method= out, or give Auto()"
+        )
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    if exact.size:
+        _potentials(left, exact, predicted, accepted)
+        left.set_title(f"draws: sd(D) = {spread(exact - predicted):.2g}", fontsize=10)
+    else:
+        _empty(left, "no draws were proposed\nby the surrogate")
+    if len(history):
+        _learning(right, history, spread(exact - predicted))
+        kind = "" if run.surrogate is None else f": {run.surrogate.kind}"
+        right.set_title(f"warm-up{kind}", fontsize=10)
+    else:
+        _empty(right, "no history of warm-up")
+    figure.savefig(file, dpi=150)
+    return file
+
+
+def _proposals(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return exact and predicted potentials, both above the lowest exact one, and what was accepted."""
+    stats = run.posterior.stats
+    if "proposal_potential" not in stats or "discrepancy" not in stats:
+        return np.empty(0), np.empty(0), np.empty(0, bool)
+    exact, discrepancy = stats["proposal_potential"], stats["discrepancy"]
+    known = np.isfinite(exact) & np.isfinite(discrepancy)
+    lowest = exact[known].min(initial=np.inf)
+    exact = exact[known] - lowest
+    return exact, exact - discrepancy[known], stats["accepted"][known]
+
+
+def _potentials(axes: Any, exact: np.ndarray, predicted: np.ndarray, accepted: np.ndarray) -> None:
+    # Constants cancel in acceptance: the line is where the discrepancy is the usual one.
+    usual = float(np.median(exact - predicted))
+    both = np.stack([predicted + usual, exact])
+    low, high = np.quantile(both, (LEFT_OUT, 1.0 - LEFT_OUT))
+    view = low - 0.1 - 0.1 * (high - low), high + 0.1 + 0.1 * (high - low)
+    axes.plot(view, view, color="0.6", linewidth=0.8)
+    for which, colour, name in ((accepted, ACCEPTED, "accepted"), (~accepted, REJECTED, "rejected")):
+        label = f"{name} ({int(which.sum()):,})"
+        axes.plot(*both[:, which], ".", ms=4, alpha=0.6, color=colour, label=label, mew=0)
+    outside = int(((both < view[0]) | (both > view[1])).any(axis=0).sum())
+    axes.set(xlim=view, ylim=view, xlabel="surrogate potential at proposals", ylabel="exact potential")
+    axes.set_aspect("equal")
+    axes.legend(
+        loc="upper left",
+        fontsize=8,
+        frameon=False,
+        markerscale=3,
+        title=f"{outside} outside the picture" if outside else None,
+        title_fontsize=8,
+    )
+    _tidy(axes)
+
+
+def _learning(axes: Any, history: np.ndarray, now: float) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+    from scipy.special import erfcinv
+
+    axes.plot(history[:, 0], history[:, 1], color=ACCEPTED, marker="o", ms=3, linewidth=1, label="in warm-up")
+    if np.isfinite(now) and now > 0:
+        axes.axhline(now, color=REJECTED, linewidth=1, linestyle="--", label="at draws")
+    axes.set_yscale("log")
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda sd, _: f"{sd:g}"))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlim(0.0, 1.03 * history[-1, 0])
+    axes.set(xlabel="exact evaluations", ylabel="sd(D)")
+    axes.legend(loc="best", fontsize=8, frameon=False)
+    second = axes.twinx()
+    second.set_yscale("log")
+    second.set_ylim(axes.get_ylim())
+    low, high = axes.get_ylim()
+    ticks = {rate: 2.0 * float(erfcinv(rate)) for rate in ACCEPTANCES}
+    shown = _legible({rate: sd for rate, sd in ticks.items() if low <= sd <= high}, low, high)
+    second.set_yticks(list(shown.values()), [f"{rate:g}" for rate in shown], fontsize=8)
+    second.set_yticks([], minor=True)
+    second.set_ylabel("acceptance of far moves")
+    _tidy(axes)
+    second.spines["top"].set_visible(False)
+
+
+def _legible(ticks: dict[float, float], low: float, high: float) -> dict[float, float]:
+    """Return those of the ticks on a logarithmic axis that are far enough apart to be read, the largest first."""
+    least = TICKS_APART * np.log(high / low)
+    chosen: dict[float, float] = {}
+    for rate, sd in sorted(ticks.items(), key=lambda each: -each[1]):
+        if all(abs(np.log(sd / other)) >= least for other in chosen.values()):
+            chosen[rate] = sd
+    return chosen
+
+
+def _empty(axes: Any, said: str) -> None:
+    axes.text(0.5, 0.5, said, ha="center", va="center", transform=axes.transAxes, color="0.35")
+    axes.set_axis_off()
+
+
+def _tidy(axes: Any) -> None:
+    axes.tick_params(labelsize=8)
+    axes.spines["top"].set_visible(False)
+    axes.spines["right"].set_visible(False)

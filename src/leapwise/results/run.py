@@ -1,4 +1,11 @@
-"""What a run hands back: draws, statistics and cost of each phase, and how they came about."""
+"""What a run hands back: draws, statistics and cost of each phase, and how they came about.
+
+What a run says of its surrogate.
+
+What a run knows of its target, so that advice fits it.
+
+A record that stays on disk until somebody looks at it.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +13,142 @@ from dataclasses import dataclass, field, fields
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from leapwise.results import datatree
 from leapwise.results.summary import Summary, summarise
-from leapwise.results.surrogate_report import SurrogateReport
-from leapwise.results.target_report import TargetReport
+from leapwise.targets import AnyTarget, GaussianLikelihood
 
 if TYPE_CHECKING:
     from xarray import DataTree
+from collections.abc import Callable
+
+
+@dataclass(frozen=True, eq=False)
+class SurrogateReport:
+    """How the surrogate of a self-tuned run was learnt, and how far it was trusted.
+
+    Attributes
+    ----------
+    kind : str
+        Which candidate was chosen.
+    sd : float
+        sd(D) at the end of warm-up, on positions not trained on.
+    usual : float
+        Median of D then.
+    surprises : float
+        Share of the last trials of warm-up where the potential was more than 1 below what was predicted.
+    exact_share : float
+        Share of steps with exact gradients that the draws were given; 1 if the surrogate was not used at all.
+    reason : str
+        Why it is not zero; empty if it is.
+    history : ndarray of shape (rounds, 2)
+        Exact evaluations and sd(D), as warm-up went on.
+    fingerprint : str
+        Hash of the frozen surrogate, before the first kept draw and after the last; empty if it was not used.
+    has_gradient : bool
+        Whether the target has one, so that exact steps could take over, or be held against.
+    n_modes : int
+        Separate modes of the surrogate, between which chains jump (`leapwise.kernels.jumps`).
+    tail : str
+        Which tail the surrogate cuts, and how much of it, as the last look of warm-up saw it; empty if none.
+    """
+
+    kind: str
+    sd: float
+    usual: float
+    surprises: float
+    exact_share: float
+    reason: str
+    history: np.ndarray
+    fingerprint: str = ""
+    has_gradient: bool = True
+    n_modes: int = 1
+    tail: str = ""
+
+
+#: A misfit so many standard deviations above what the errors account for is no fit.
+FAR_OFF = 6.0
+
+
+class Known(Protocol):
+    """Positions with their exact potentials, as a state of chains or a training set has them."""
+
+    @property
+    def position(self) -> np.ndarray:
+        """One row each, without bounds."""
+        ...
+
+    @property
+    def potential(self) -> np.ndarray:
+        """Exact."""
+        ...
+
+
+@dataclass(frozen=True)
+class TargetReport:
+    """What kind of target a run had, and how well it fits its data.
+
+    Attributes
+    ----------
+    is_forward : bool
+        Whether it is a forward model with a likelihood and a prior.
+    has_gradient : bool
+        Whether methods with exact gradients are open to it.
+    is_bounded : bool
+        Whether some of its parameters have bounds that are known.
+    misfit : float
+        chi^2 at the lowest position known; NaN but for forward models with a `GaussianLikelihood`.
+    n_outputs : int
+        How many observations it is of.
+
+    Examples
+    --------
+    >>> TargetReport(is_forward=True, misfit=9.0, n_outputs=8).fits
+    True
+    >>> TargetReport(is_forward=True, misfit=90.0, n_outputs=8).fits
+    False
+    """
+
+    is_forward: bool = False
+    has_gradient: bool = True
+    is_bounded: bool = False
+    misfit: float = np.nan
+    n_outputs: int = 0
+
+    @classmethod
+    def of(cls, target: AnyTarget, *known: Known | None) -> TargetReport:
+        """Look at a target, and at the lowest of the positions that are known of it; nothing is evaluated for it."""
+        likelihood = getattr(target, "likelihood", None)
+        kind = likelihood is not None, target.has_gradient, not target.transform.is_identity
+        some = [each for each in known if each is not None and len(each.position)]
+        if not isinstance(likelihood, GaussianLikelihood) or not some:
+            return cls(*kind)
+        best = min(some, key=lambda each: float(each.potential.min()))
+        return cls(*kind, _misfit(target, best), likelihood.data.size)
+
+    @property
+    def fits(self) -> bool:
+        """Whether the lowest position is as near to the data as errors let it be; True if that is not known.
+
+        For a model that is right, chi^2 at a draw has the chi-squared distribution of as many degrees of freedom as
+        there are outputs, whatever the prior.
+        """
+        return not self.misfit > self.n_outputs + FAR_OFF * np.sqrt(2.0 * self.n_outputs)
+
+
+def _misfit(target: AnyTarget, known: Known) -> float:
+    """Return chi^2 at the lowest position: what is left of its potential without prior, Jacobian and constant."""
+    lowest = int(known.potential.argmin())
+    position = known.position[[lowest]]
+    likelihood, prior = target.likelihood, target.prior  # type: ignore[attr-defined]
+    with np.errstate(all="ignore"):
+        best = likelihood.log_density(likelihood.data[None])
+        others = np.ravel(prior.log_density(target.transform.to_parameters(position)))
+        others = others + target.transform.log_jacobian(position)
+        return float(2.0 * (best + others + known.potential[lowest])[0])
 
 
 @dataclass(frozen=True)
@@ -222,6 +354,48 @@ class Run:
 
         The ending of `path` chooses the format: .png, .pdf, .svg. Needs the extra ``plots``.
         """
-        from leapwise.results.surrogate_plot import plot_surrogate
+        from leapwise.results.plots import plot_surrogate
 
         return plot_surrogate(self, path)
+
+
+class LazyRecord(Record):
+    """Draws and statistics that are read when they are first asked for.
+
+    Parameters
+    ----------
+    load : callable
+        Returns draws ``(chains, draws, dim)`` and statistics.
+    shape : tuple of int
+        Of the draws, which is known without reading them.
+    cost : Cost
+
+    Examples
+    --------
+    >>> record = LazyRecord(lambda: (np.zeros((4, 10, 2)), {}), (4, 10, 2), Cost())
+    >>> record.shape, record.draws.shape
+    ((4, 10, 2), (4, 10, 2))
+    """
+
+    def __init__(
+        self,
+        load: Callable[[], tuple[np.ndarray, dict[str, np.ndarray]]],
+        shape: tuple[int, int, int],
+        cost: Cost,
+    ) -> None:
+        object.__setattr__(self, "cost", cost)
+        object.__setattr__(self, "_load", load)
+        object.__setattr__(self, "_shape", shape)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Chains, draws and parameters."""
+        return self._shape
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in ("draws", "stats"):
+            raise AttributeError(name)
+        draws, stats = self._load()
+        object.__setattr__(self, "draws", draws)
+        object.__setattr__(self, "stats", stats)
+        return getattr(self, name)

@@ -1,7 +1,6 @@
 """Running a method on a target: `sample`, `resume`, and the records they keep."""
 
-from leapwise.run.inspection import Inspection, inspect_ledger
-from leapwise.run.resume import resume
-from leapwise.run.sample import sample
+from leapwise.run.inspect import Inspection, inspect_ledger
+from leapwise.run.sample import resume, sample
 
 __all__ = ["Inspection", "inspect_ledger", "resume", "sample"]

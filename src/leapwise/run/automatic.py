@@ -32,7 +32,7 @@ from leapwise.kernels import Kernel, Mixture, State, Streams, SurrogateTransitio
 from leapwise.results import SurrogateReport
 from leapwise.run.progress import Progress
 from leapwise.surrogates import TrainingSet, Whitening
-from leapwise.surrogates.fingerprint import fingerprint
+from leapwise.surrogates.base import fingerprint
 from leapwise.targets import AnyTarget
 from leapwise.warmup import Auto
 

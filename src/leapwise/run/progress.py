@@ -18,7 +18,7 @@ from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.text import Text
 
-from leapwise.results.discrepancy import spread
+from leapwise.results.statistics import spread
 
 UPDATE_SECONDS = 0.1
 MEMORY = 50  # iterations that the acceptance shown looks back on

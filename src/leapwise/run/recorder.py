@@ -20,6 +20,8 @@ STATISTICS = {
     "energy_error": float,
     "n_exact": int,
 }
+
+
 OTHER_STATISTICS = {  # of some kernels only
     "n_metrics": int,
     "unsolved": bool,

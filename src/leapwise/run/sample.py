@@ -1,27 +1,58 @@
-"""`sample`: from a target to draws."""
+"""`sample`: from a target to draws.
+
+SIGTERM ends a run as Ctrl-C does: with what has been drawn by then.
+
+Go on with a run of which only the ledger and the target are at hand.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
-from typing import Literal
+from types import FrameType
+from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
-from leapwise.errors import InputError
+from leapwise.errors import InputError, LedgerMismatch
 from leapwise.execution import BlasThreads, Evaluation, Evaluator, engine_for
 from leapwise.results import Run, unseen_elsewhere
-from leapwise.run.book import Book
-from leapwise.run.job import Job
-from leapwise.run.lessons import read_lessons
 from leapwise.run.progress import Progress
 from leapwise.run.request import Method, Request, check_manner, check_request
-from leapwise.run.signals import stopping_cleanly
+from leapwise.run.reuse import read_lessons
+from leapwise.run.runner import Job
+from leapwise.run.store import ASKED, Book, Keeper
+from leapwise.storage import Ledger
 from leapwise.targets import AnyTarget
 from leapwise.warmup import Auto
+
+
+@contextmanager
+def stopping_cleanly() -> Iterator[None]:
+    """Take SIGTERM for an interrupt; batch systems send it before they kill.
+
+    Only the main thread may say what becomes of signals, and somebody else's handler stays in place.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
 
 #: Tells what `Run.summary` would, of what nobody would notice who goes on with the draws alone.
 _LOG = logging.getLogger("leapwise.draws")
@@ -197,3 +228,61 @@ def _run(job: Job, progressbar: bool | None) -> Run:
     for warning in unseen_elsewhere(run):
         _LOG.warning("%s", warning)
     return run
+
+
+#: What may differ from call to call.
+MAY_DIFFER = {"version", "executor", "cores", "timeout", "retries", "on_failure", "progressbar"}
+
+
+def resume(path: str | PathLike[str], target: AnyTarget, *, draws: int | None = None, **options: Any) -> Run:
+    """Go on with the run of a ledger, with the settings that it began with.
+
+    Parameters
+    ----------
+    path : path
+        Of the ledger.
+    target : Target or ForwardTarget
+        What it is of.
+    draws : int, optional
+        Draws to keep of each chain, if not as many as asked for last.
+    **options
+        What may differ from call to call, as for `sample`: `version`, `executor`, `cores`, `timeout`, `retries`,
+        `on_failure` (from "raise" to "reject") and `progressbar`.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import leapwise as lw
+    >>> target = lw.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     run = lw.sample(target, draws=50, chains=2, random_seed=1, ledger=f"{folder}/run.db")
+    ...     more = lw.resume(f"{folder}/run.db", target, draws=80)
+    >>> more.draws.shape, bool((more.draws[:, :50] == run.draws).all())
+    ((2, 80, 2), True)
+    """
+    unknown_options = sorted(set(options) - MAY_DIFFER)
+    if unknown_options:
+        raise InputError(
+            f"{unknown_options[0]}= is what the run in {path} began with and cannot be given anew; leave it out, or "
+            "call sample() to begin another"
+        )
+    with Ledger.read(path) as ledger:
+        settings = ledger.header.settings
+        method = Keeper(ledger, {"target": target}).method()
+        asked = ledger.load(ASKED)
+    for name, unknown in (("method", method is None), ("init", settings["init"] is not None)):
+        if unknown:
+            raise LedgerMismatch(
+                f"the {name} of the run in {path} is not in its ledger; resume it by the call that began it, "
+                f"sample(..., {name}=..., ledger={str(path)!r})"
+            )
+    return sample(
+        target,
+        int(asked[1]["draws"] if draws is None and asked is not None else draws or settings["draws"]),
+        tune=settings["tune"],
+        chains=settings["chains"],
+        method=method,
+        max_evaluations=settings["max_evaluations"],
+        ledger=path,
+        **{"on_failure": settings["on_failure"]} | options,
+    )

@@ -16,10 +16,8 @@ What is promised:
 * nothing in a ledger is ever executed, and no array is made before its size has been checked.
 """
 
-from leapwise.storage.connection import LedgerWarning
-from leapwise.storage.header import FORMAT_VERSION, Header
-from leapwise.storage.ledger import FLUSH_SECONDS, Ledger
-from leapwise.storage.reading import Tally
+from leapwise.storage.file import FORMAT_VERSION, Header, LedgerWarning
+from leapwise.storage.ledger import FLUSH_SECONDS, Ledger, Tally
 from leapwise.storage.rows import Failure, Row
 from leapwise.storage.salvage import Salvaged, salvage
 

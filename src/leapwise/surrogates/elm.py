@@ -1,38 +1,27 @@
-r"""Training of output weights on values and gradients: the extreme learning machine of Algorithm 1.
-
-With features :math:`\phi(z)` fixed, the output weights v and the bias b minimise
-
-.. math::
-    \sum_j \big(v \cdot \phi(z_j) + b - U_j\big)^2
-    + \omega \sum_j \big\| v \cdot \nabla \phi(z_j) - \nabla U_j \big\|^2 + \lambda \|v\|^2 .
-
-The bias is not penalised: it is the shift of appendix B that makes least squares match potentials up to a constant.
-
-**The weight of gradients** is :math:`\omega = \mathrm{mean}(U - \bar U)^2 / \mathrm{mean} \|\nabla U\|^2`, in whitened
-coordinates. The two sums then have the same size before training, so neither kind of row drowns the other, and the
-weight does not depend on units. For a Gaussian posterior it is 1/2, whatever its dimension.
-
-An evaluation's value and gradient are left out together when the ridge is chosen. While all rows fit into moderate
-memory they are stacked; beyond that, only their Gram matrix is formed, which for gradient rows of additive and radial
-nodes has a closed form that costs no more than that of the values.
-"""
+"""Training of output weights on values and gradients: the extreme learning machine of Algorithm 1."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 from scipy.linalg import solve_triangular
 
 from leapwise.errors import InputError
-from leapwise.surrogates.base import Basis
+from leapwise.surrogates.base import Basis, FittedExpansion
 from leapwise.surrogates.online import RowUpdater
-from leapwise.surrogates.ridge import ridge_solver, solve_with
-from leapwise.surrogates.ridge_groups import RowGroups
-from leapwise.surrogates.ridge_solvers import PrimalSolver, Solver, factorise
-from leapwise.surrogates.training import WhiteSet
+from leapwise.surrogates.ridge import (
+    PrimalSolver,
+    RowGroups,
+    Solver,
+    factorise,
+    ridge_solver,
+    solve_with,
+)
+from leapwise.surrogates.training import TrainingSet, WhiteSet, further_rows
+from leapwise.surrogates.whitening import Whitening
 
 #: Rows are stacked while they have at most this many entries (256 MB).
 MAX_STACKED = 2**25
@@ -164,3 +153,53 @@ def balance(white: WhiteSet) -> float:
     values = float(np.mean(np.square(white.value)))
     gradients = float(np.square(white.gradient).sum(axis=1).mean())
     return values / gradients if values > 0 and gradients > 0 else 1.0
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Learner(FittedExpansion):
+    """A trained network.
+
+    Attributes
+    ----------
+    lesson : Lesson
+        What it first learnt from.
+    solution : ndarray of shape (lesson.basis.size + 1,) or None
+        The weights after that, the bias last; None if they are to be worked out when they are first asked for.
+    whitening : Whitening
+    ridge : float
+        Strength of the ridge, given or chosen.
+    lowest : float
+        The lowest potential seen.
+    updater : RowUpdater or None
+        What it has learnt, as a factor that takes further rows; made when it is first needed.
+    """
+
+    lesson: Lesson
+    solution: np.ndarray | None
+    whitening: Whitening
+    ridge: float
+    lowest: float
+    updater: RowUpdater | None = None
+
+    @cached_property
+    def trained(self) -> np.ndarray:
+        """The weights after all rows, the bias last."""
+        if self.updater is not None:
+            return self.updater.weights
+        return self.lesson.solve(self.ridge)[0] if self.solution is None else self.solution
+
+    def update(self, training: TrainingSet) -> Self:
+        """Return a network that has learnt from further evaluations too.
+
+        Nodes, whitening, ridge and the weight of gradients stay as they are: the weights are those of one
+        least-squares problem with all rows, old and new, and are solved for when they are first used. A new row
+        costs O(s^2), whatever came before. Evaluations far above the lowest one seen are left out.
+        """
+        white, lowest = further_rows(training, self.whitening, self.lesson.white.offset, self.lowest)
+        return self if white is None else self._learn(white, lowest)
+
+    def _learn(self, white: WhiteSet, lowest: float) -> Self:
+        rows = replace(self.lesson, white=white).rows()
+        updater = self.lesson.updater(self.ridge) if self.updater is None else self.updater
+        updater = updater.append(rows.features, rows.targets, row_weights=rows.weights)
+        return replace(self, updater=updater, lowest=lowest)

@@ -21,14 +21,11 @@ import numpy as np
 
 from leapwise.checks import require_whole
 from leapwise.surrogates.base import Expansion, FittedExpansion
+from leapwise.surrogates.bases import Profile, RadialBasis
 from leapwise.surrogates.gp import KernelName, require_hyperparameters, require_profile
-from leapwise.surrogates.gp_covariance import Kernel, Rows
 from leapwise.surrogates.gp_likelihood import Hyperparameters, climb
-from leapwise.surrogates.gp_posterior import safe_cholesky, solve_lower
-from leapwise.surrogates.prepare import first_rows, further_rows
-from leapwise.surrogates.profiles import Profile
-from leapwise.surrogates.radial import RadialBasis
-from leapwise.surrogates.training import TrainingSet
+from leapwise.surrogates.gp_posterior import Kernel, Rows, safe_cholesky, solve_lower
+from leapwise.surrogates.training import TrainingSet, first_rows, further_rows
 from leapwise.surrogates.whitening import Whitening
 
 #: Added to the diagonal of the inducing points' covariance, relative to it.

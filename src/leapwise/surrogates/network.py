@@ -10,6 +10,24 @@ Nodes are drawn in whitened coordinates, so the same distribution suits every po
 - *Radial nodes*: centres are training points drawn at random (and standard normal points once there are more
   nodes than those); widths are 1.5 :math:`\sqrt d` times a number between 1/2 and 2, with uniform logarithm, because
   typical distances grow like :math:`\sqrt d`.
+
+Training of output weights on values and gradients: the extreme learning machine of Algorithm 1.
+
+With features :math:`\phi(z)` fixed, the output weights v and the bias b minimise
+
+.. math::
+    \sum_j \big(v \cdot \phi(z_j) + b - U_j\big)^2
+    + \omega \sum_j \big\| v \cdot \nabla \phi(z_j) - \nabla U_j \big\|^2 + \lambda \|v\|^2 .
+
+The bias is not penalised: it is the shift of appendix B that makes least squares match potentials up to a constant.
+
+**The weight of gradients** is :math:`\omega = \mathrm{mean}(U - \bar U)^2 / \mathrm{mean} \|\nabla U\|^2`, in whitened
+coordinates. The two sums then have the same size before training, so neither kind of row drowns the other, and the
+weight does not depend on units. For a Gaussian posterior it is 1/2, whatever its dimension.
+
+An evaluation's value and gradient are left out together when the ridge is chosen. While all rows fit into moderate
+memory they are stacked; beyond that, only their Gram matrix is formed, which for gradient rows of additive and radial
+nodes has a closed form that costs no more than that of the values.
 """
 
 from __future__ import annotations
@@ -23,11 +41,11 @@ import numpy as np
 from leapwise.checks import require_positive, require_whole
 from leapwise.surrogates.base import Expansion
 from leapwise.surrogates.bases import RadialBasis, SoftplusBasis, SquaredExponential
-from leapwise.surrogates.elm import Lesson, NodeBasis, balance
-from leapwise.surrogates.learner import Learner
-from leapwise.surrogates.prepare import first_rows
-from leapwise.surrogates.ridge import require_ridge
-from leapwise.surrogates.training import TrainingSet
+from leapwise.surrogates.elm import Learner, Lesson, NodeBasis, balance
+from leapwise.surrogates.ridge import (
+    require_ridge,
+)
+from leapwise.surrogates.training import TrainingSet, first_rows
 from leapwise.surrogates.whitening import Whitening
 
 

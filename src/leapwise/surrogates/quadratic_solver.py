@@ -1,6 +1,6 @@
 r"""Solves the normal equations of a quadratic with hidden nodes, and chooses the ridge.
 
-**Solving.** In the notation of `leapwise.surrogates.quadratic_normal`, with the residuals y of value rows as further
+**Solving.** In the notation of `leapwise.surrogates.quadratic_solver`, with the residuals y of value rows as further
 unknowns, the equations are
 
 .. math::
@@ -20,20 +20,177 @@ aside for this choice. A left-out gradient then has the hat matrix
     + E (U + \lambda P - C^T D^{-1} C)^{-1} E^T \Big), \qquad B_{ab} = \frac{1}{2 D_{ab}},
 
 where a column of E is the gradient of another feature less :math:`\hat A z`, the quadratic that stands in for it.
+
+The normal equations of a quadratic with hidden nodes, with the structure that gradients give them.
+
+Turn the whitened coordinates so that :math:`\sum_j z_j z_j^T = \mathrm{diag}(e)` over the points with gradients. A
+quadratic's gradient is :math:`A z`, and
+
+.. math:: \omega \sum_j |A z_j|^2 + \lambda \|A\|^2
+    = \sum_{ab} \big(\tfrac\omega2 (e_a + e_b) + \lambda\big) A_{ab}^2 :
+
+the gradient rows make the equations for A diagonal (elsewhere they are called a Lyapunov equation). With the
+coordinates a of A first, then all other weights u, and features :math:`F = [F_a, F_u]` of value rows, the equations
+have the matrix
+
+.. math::
+    M = \begin{bmatrix} D & C \\ C^T & U \end{bmatrix} + F^T F, \qquad
+    D = \mathrm{diag}\big(\tfrac\omega2 (e_a + e_b) + \lambda\big),
+
+where C and U, of gradient rows, have closed forms too: gradients of nodes and of radial terms are multiples of their
+directions and of positions. The rows of gradients, d times as many as values, are never formed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Self
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 from scipy.linalg.lapack import dpotrs
 
-from leapwise.surrogates.quadratic_normal import NormalEquations
-from leapwise.surrogates.ridge_solvers import DECADES, factorise, feature_scale, score, search
+from leapwise.surrogates.base import Basis
+from leapwise.surrogates.bases import SoftplusBasis, SumBasis
+from leapwise.surrogates.ridge import (
+    DECADES,
+    factorise,
+    feature_scale,
+    score,
+    search,
+)
+from leapwise.surrogates.training import WhiteSet
+from leapwise.surrogates.trend import TrendBasis
+
+
+@dataclass(frozen=True, eq=False)
+class NormalEquations:
+    """What evaluations say about all weights, in turned coordinates.
+
+    Attributes
+    ----------
+    basis : QuadraticBasis
+    white : WhiteSet
+        With gradients, whose positions have a diagonal second moment.
+    gradient_weight : float
+        How much gradient rows count.
+    penalty : ndarray of shape (basis.size + 1,)
+        Relative penalties of all weights, the offset last.
+    rotation : ndarray of shape (dim, dim)
+        Positions times this are the turned ones.
+    moments : ndarray of shape (dim,)
+        The second moment of the turned positions.
+    """
+
+    basis: QuadraticBasis
+    white: WhiteSet
+    gradient_weight: float
+    penalty: np.ndarray
+    rotation: np.ndarray
+    moments: np.ndarray
+
+    @classmethod
+    def turned(
+        cls, basis: QuadraticBasis, white: WhiteSet, gradient_weight: float, penalty: np.ndarray
+    ) -> Self:
+        """Turn the coordinates of evaluations, some of which have gradients."""
+        assert white.gradient is not None
+        where = white.position[white.has_gradient]
+        moments, rotation = np.linalg.eigh(where.T @ where)
+        turned = replace(white, position=white.position @ rotation, gradient=white.gradient @ rotation)
+        return cls(
+            basis.rotated(rotation), turned, gradient_weight, penalty, rotation, np.maximum(moments, 0.0)
+        )
+
+    @cached_property
+    def points(self) -> np.ndarray:
+        """Positions with gradients, ``(k, dim)``."""
+        return np.asarray(self.white.position[self.white.has_gradient])
+
+    @cached_property
+    def slopes(self) -> np.ndarray:
+        """Their gradients, ``(k, dim)``."""
+        assert self.white.gradient is not None
+        return self.white.gradient
+
+    @cached_property
+    def quadratic(self) -> np.ndarray:
+        """Which weights are those of A, ``(size + 1,)``."""
+        chosen = np.zeros(self.basis.size + 1, dtype=bool)
+        chosen[self.basis.trend.quadratic_part] = True
+        return chosen
+
+    def diagonal(self, ridge: float) -> np.ndarray:
+        """Return D as a matrix ``(dim, dim)``, an entry for each of A."""
+        return np.add.outer(self.moments, self.moments) * (0.5 * self.gradient_weight) + ridge
+
+    @cached_property
+    def cross(self) -> np.ndarray:
+        """C, ``(n_quadratic, m)``; the offset is last, and gradients say nothing of it."""
+        return np.pad(self.gradient_weight * self.basis.gradient_cross(self.points), ((0, 0), (0, 1)))
+
+    @cached_property
+    def others(self) -> np.ndarray:
+        """U, ``(m, m)``."""
+        return np.pad(self.gradient_weight * self.basis.gradient_others(self.points), (0, 1))
+
+    def other_slopes(self, where: np.ndarray) -> np.ndarray:
+        """Return gradients of all other features but the offset, ``(n, dim, m - 1)``."""
+        trend = self.basis.trend
+        linear = np.broadcast_to(np.eye(trend.dim), (len(where), trend.dim, trend.dim))
+        radial = where[:, :, None] * trend.radial_slopes(where)[:, None, :]
+        return np.concatenate([linear, radial, self.basis.nodes.gradient_features(where)], axis=2)
+
+    @cached_property
+    def features(self) -> np.ndarray:
+        """F, ``(n, size + 1)``, in the order of the weights."""
+        features = np.ones((len(self.white.value), self.basis.size + 1))
+        features[:, :-1] = self.basis.features(self.white.position)
+        return features
+
+    @cached_property
+    def moment(self) -> np.ndarray:
+        """All rows times their targets, ``(size + 1,)``."""
+        return self.features.T @ self.white.value + self.slope_moment
+
+    @cached_property
+    def slope_moment(self) -> np.ndarray:
+        """Gradient rows times gradients, ``(size + 1,)``."""
+        moment = self.basis.gradient_moment(self.points, self.slopes)
+        return np.append(self.gradient_weight * moment, 0.0)
+
+    @cached_property
+    def gram(self) -> np.ndarray:
+        """M without the ridge, ``(size + 1, size + 1)``."""
+        gram = self.features.T @ self.features
+        gram[:-1, :-1] += self.gradient_weight * self.basis.gradient_gram(self.points)
+        return gram
+
+    def downhill(self, weights: np.ndarray, ridge: float) -> np.ndarray:
+        """Return minus half the gradient of the penalised sum of squares, from residuals: round-off stays small."""
+        value, slope = self.basis.value_and_gradient(self.white.position, weights[:-1])
+        left = self.slopes - slope[self.white.has_gradient]
+        moment = self.features.T @ (self.white.value - value - weights[-1])
+        moment[:-1] += self.gradient_weight * self.basis.gradient_moment(self.points, left)
+        return moment - ridge * self.penalty * weights
+
+    def turned_back(self, weights: np.ndarray) -> np.ndarray:
+        """Return weights ``(size + 1,)`` in the coordinates before turning."""
+        return self._rotate(weights, self.rotation)
+
+    def turned_weights(self, weights: np.ndarray) -> np.ndarray:
+        """Return weights ``(size + 1,)`` in turned coordinates."""
+        return self._rotate(weights, self.rotation.T)
+
+    def _rotate(self, weights: np.ndarray, rotation: np.ndarray) -> np.ndarray:
+        trend, rotated = self.basis.trend, np.array(weights)
+        matrix = rotation @ trend.matrix(weights[: trend.size]) @ rotation.T
+        rotated[: trend.dim] = rotation @ weights[: trend.dim]
+        rotated[trend.quadratic_part] = trend.coordinates(matrix)
+        return rotated
+
 
 #: So many evaluations are left out to choose a ridge.
 N_LEFT_OUT = 32
@@ -185,3 +342,108 @@ def _images(matrices: np.ndarray, where: np.ndarray) -> np.ndarray:
 
 def _solve(factor: np.ndarray, right: np.ndarray) -> np.ndarray:
     return np.asarray(solve_triangular(factor, right, lower=True, check_finite=False))
+
+
+@dataclass(frozen=True, eq=False)
+class QuadraticBasis(SumBasis):
+    """A trend, then hidden nodes, if any."""
+
+    @classmethod
+    def draw(
+        cls,
+        white: np.ndarray,
+        n_hidden: int,
+        gain: float,
+        radial: bool,
+        spread: np.ndarray,
+        rng: np.random.Generator,
+    ) -> QuadraticBasis:
+        """Draw hidden nodes whose kinks pass through training points ``(n, dim)``.
+
+        Their directions are normal with covariance `spread`, of trace dim, times the squared gain over dim.
+        """
+        dim = white.shape[1]
+        bases: list[Basis] = [TrendBasis(dim, radial)]
+        if n_hidden:
+            directions = rng.standard_normal((n_hidden, dim)) @ np.linalg.cholesky(spread).T
+            directions *= gain / np.sqrt(dim)
+            bases.append(SoftplusBasis.through(white, directions, rng))
+        return cls(tuple(bases))
+
+    @property
+    def trend(self) -> TrendBasis:
+        """The first part."""
+        trend = self.bases[0]
+        assert isinstance(trend, TrendBasis)
+        return trend
+
+    @property
+    def nodes(self) -> SoftplusBasis:
+        """The second part, which may be empty."""
+        if len(self.bases) == 1:
+            return SoftplusBasis(np.zeros((0, self.trend.dim)), np.zeros(0))
+        nodes = self.bases[1]
+        assert isinstance(nodes, SoftplusBasis)
+        return nodes
+
+    def rotated(self, rotation: np.ndarray) -> QuadraticBasis:
+        """Return the features of positions that have been multiplied by an orthogonal matrix, ``white @ rotation``."""
+        nodes = self.nodes
+        return type(self)((self.trend, SoftplusBasis(nodes.input_weights @ rotation, nodes.input_biases)))
+
+    def gradient_gram(self, white: np.ndarray) -> np.ndarray:
+        """Return the Gram matrix ``(size, size)`` of all gradient rows without forming them."""
+        gram, cross = np.empty((self.size, self.size)), self.gradient_cross(white)
+        a = np.zeros(self.size, dtype=bool)
+        a[self.trend.quadratic_part] = True
+        gram[np.ix_(a, a)] = _quadratic_gram(white)
+        gram[np.ix_(a, ~a)], gram[np.ix_(~a, a)] = cross, cross.T
+        gram[np.ix_(~a, ~a)] = self.gradient_others(white)
+        return gram
+
+    def gradient_cross(self, white: np.ndarray) -> np.ndarray:
+        """Return the block of the Gram matrix with quadratic features as rows and all others as columns."""
+        trend, nodes = self.trend, self.nodes
+        i, j, share = _pairs(trend.dim)
+        # A feature's gradients g_n pair with A by the symmetric part of sum_n z_n g_n^T: here of rank one,
+        left = np.hstack([np.tile(white.sum(axis=0)[:, None], trend.dim), white.T @ nodes.slopes(white)])
+        right = np.hstack([np.eye(trend.dim), nodes.input_weights.T])
+        pairs = share[:, None] * (left[i] * right[j] + left[j] * right[i])
+        # and here of any.
+        squares = np.einsum("nr,na,nb->rab", trend.radial_slopes(white), white, white, optimize=True)
+        return np.hstack([pairs[:, : trend.dim], trend.coordinates(squares).T, pairs[:, trend.dim :]])
+
+    def gradient_others(self, white: np.ndarray) -> np.ndarray:
+        """Return the block of the Gram matrix without quadratic features."""
+        trend, nodes = self.trend, self.nodes
+        slopes, radial = nodes.slopes(white), trend.radial_slopes(white)
+        squares = np.einsum("nd,nd->n", white, white)[:, None]
+        linear_radial, linear_nodes = white.T @ radial, nodes.input_weights.T * slopes.sum(axis=0)
+        radial_nodes = radial.T @ (slopes * (white @ nodes.input_weights.T))
+        return np.block(
+            [
+                [len(white) * np.eye(trend.dim), linear_radial, linear_nodes],
+                [linear_radial.T, radial.T @ (squares * radial), radial_nodes],
+                [linear_nodes.T, radial_nodes.T, nodes.gradient_gram(white)],
+            ]
+        )
+
+    def gradient_moment(self, white: np.ndarray, target: np.ndarray) -> np.ndarray:
+        """Return gradient rows times gradients ``(n, dim)``, summed to ``(size,)``, without forming the rows."""
+        parts = self.trend.gradient_moment(white, target), self.nodes.gradient_moment(white, target)
+        return np.concatenate(parts)
+
+
+def _pairs(dim: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return rows and columns of the upper triangle, and by what to multiply ``e_i e_j^T + e_j e_i^T`` for norm 1."""
+    i, j = np.triu_indices(dim)
+    return i, j, np.where(i == j, 0.5, np.sqrt(0.5))
+
+
+def _quadratic_gram(white: np.ndarray) -> np.ndarray:
+    """Return the block of quadratic features: traces of B S B' for all unit matrices B and the second moment S."""
+    i, j, share = _pairs(white.shape[1])
+    moment, unit = white.T @ white, np.eye(white.shape[1])
+    ways = ((i, i, j, j), (i, j, j, i), (j, i, i, j), (j, j, i, i))
+    total = sum(moment[np.ix_(p, q)] * unit[np.ix_(r, s)] for p, q, r, s in ways)
+    return np.asarray(np.outer(share, share) * total)

@@ -11,21 +11,434 @@ rest has a closed form: with the residuals :math:`r = t - H v` and the hat matri
 
 so nothing is refitted. The strength is the one with the smallest sum of :math:`\omega e^2` over a grid of decades.
 
-How it is solved depends on the size, see `leapwise.surrogates.ridge_solvers`: by singular values while there are
+How it is solved depends on the size, see `leapwise.surrogates.ridge`: by singular values while there are
 few rows or few features, else by Cholesky factors of the smaller of the two Gram matrices.
+
+Groups of rows that are left out together.
+
+Three ways to solve the same ridge problem, for three shapes of it.
+
+`SpectralSolver` takes singular values :math:`\tilde H = A \Sigma B^T`; every strength is then a diagonal. With
+:math:`\tilde P` the projection on the columns without a penalty,
+
+.. math:: I - P = (I - \tilde P - A A^T) + A\, \mathrm{diag}\frac{\lambda}{\sigma^2 + \lambda}\, A^T,
+
+where no term is a difference of almost equal numbers, however small the strength. `PrimalSolver` takes the Cholesky
+factor of :math:`H^T H + \lambda \mathrm{diag}(p)`, and repairs what squaring the condition number costs by two steps of
+refinement (Björck's corrected seminormal equations). `DualSolver`, for fewer rows than features, takes the one of
+:math:`K = \tilde H \tilde H^T + c \tilde P + \lambda I`, where
+:math:`(I - P) / \lambda = K^{-1} - \tilde P / (c + \lambda)`.
+
+Rows of features with their targets, held to account.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Protocol, TypeVar
 
 import numpy as np
+from scipy.linalg import solve_triangular
+from scipy.linalg.lapack import dpotrf, dpotri, dpotrs
 
 from leapwise.checks import require_real
 from leapwise.errors import InputError
-from leapwise.surrogates.ridge_groups import RowGroups
-from leapwise.surrogates.ridge_solvers import DualSolver, PrimalSolver, Solved, Solver, SpectralSolver
-from leapwise.surrogates.rows import require_rows
+
+
+@dataclass(frozen=True, eq=False)
+class RowGroups:
+    """Rows sorted into groups.
+
+    Attributes
+    ----------
+    members : tuple of int arrays of shape (groups, rows in each)
+        One array for each size of group.
+
+    Examples
+    --------
+    >>> [block.tolist() for block in RowGroups.from_labels(np.array([0, 1, 1, 2])).members]
+    [[[0], [3]], [[1, 2]]]
+    """
+
+    members: tuple[np.ndarray, ...]
+
+    @classmethod
+    def single(cls, n: int) -> RowGroups:
+        """Let each of `n` rows be a group of its own."""
+        return cls((np.arange(n)[:, None],))
+
+    @classmethod
+    def from_labels(cls, labels: np.ndarray) -> RowGroups:
+        """Group rows by equal labels."""
+        order = np.argsort(labels, kind="stable")
+        _, starts, counts = np.unique(labels[order], return_index=True, return_counts=True)
+        sizes = np.unique(counts)
+        return cls(tuple(order[starts[counts == size][:, None] + np.arange(size)] for size in sizes))
+
+    def thin(self, n_rows: int) -> tuple[RowGroups, np.ndarray]:
+        """Return evenly spaced groups with about `n_rows` rows, renumbered, and the rows chosen."""
+        share = max(1, sum(block.size for block in self.members) // n_rows)
+        kept = [block[::share] for block in self.members]
+        rows = np.concatenate([block.ravel() for block in kept])
+        ends = np.cumsum([0, *(block.size for block in kept)])
+        members = (
+            np.arange(end, end + block.size).reshape(block.shape)
+            for end, block in zip(ends, kept, strict=False)
+        )
+        return RowGroups(tuple(members)), rows
+
+    def left_out(self, residual: np.ndarray, block: Callable[[np.ndarray], np.ndarray]) -> np.ndarray:
+        r"""Solve :math:`(I - P)_{gg}\, e_g = r_g` for all groups.
+
+        Parameters
+        ----------
+        residual : ndarray of shape (n, m)
+        block : callable
+            Returns the matrices ``(groups, k, k)`` for row numbers ``(groups, k)``.
+        """
+        left_out = np.empty_like(residual)
+        for rows in self.members:
+            matrix = block(rows)
+            k = rows.shape[1]
+            # Where a group decides its own prediction the matrix is singular up to rounding.
+            floor = np.finfo(float).eps * np.trace(matrix, axis1=1, axis2=2) / k
+            matrix = matrix + np.maximum(floor, np.finfo(float).tiny)[:, None, None] * np.eye(k)
+            left_out[rows] = residual[rows] / matrix if k == 1 else np.linalg.solve(matrix, residual[rows])
+        return left_out
+
+
+def row_products(matrix: np.ndarray, rows: np.ndarray, factors: np.ndarray | None = None) -> np.ndarray:
+    """Return products of the rows of each group with each other, ``(groups, k, k)``, columns times `factors`."""
+    if rows.shape[1] == 1:
+        if factors is None:
+            return np.asarray(np.einsum("nr,nr->n", matrix, matrix))[rows][:, :, None]
+        return (np.square(matrix) @ factors)[rows][:, :, None]
+    chosen = matrix[rows]
+    scaled = chosen if factors is None else chosen * factors
+    return np.asarray(np.matmul(scaled, np.swapaxes(chosen, 1, 2)))
+
+
+_T = TypeVar("_T")
+_EPS = float(np.finfo(float).eps)
+#: What is left of targets, as a share for each row, that counts as rounding.
+_ROUNDED = 10.0 * _EPS
+# Strengths to choose from, as shares of the mean squared length of a feature. Twelve is a Fibonacci number less one.
+DECADES = 10.0 ** np.arange(-10.0, 2.0)
+_FINE = 10.0 ** np.arange(-14.0, 2.5, 0.5)
+#: From so many singular values on they are found by eigenvalues first, and the strength, as a share of the largest
+#: squared, below which the errors of that could be felt.
+_MANY, _FELT = 64, 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Solved:
+    """The answer for one strength: weights ``(s, m)``, and leave-one-out residuals ``(n, m)`` on demand."""
+
+    weights: np.ndarray
+    left_out: Callable[[], np.ndarray]
+
+
+class Solver(Protocol):
+    """Solves one ridge problem for any strength."""
+
+    def best(self) -> tuple[float, Solved]:
+        """Return the strength that leave-one-out likes best, and the answer for it."""
+        ...
+
+    def at(self, ridge: float) -> Solved:
+        """Solve for one strength."""
+        ...
+
+
+class _StandardForm:
+    """A ridge problem turned into one where every weight has the same penalty.
+
+    Features without a penalty are projected out of rows and targets; the others are divided by the roots of theirs.
+    """
+
+    def __init__(self, rows: np.ndarray, targets: np.ndarray, penalty: np.ndarray) -> None:
+        self.penalised = penalty > 0
+        self._root = np.sqrt(penalty[self.penalised])
+        left, values, right = np.linalg.svd(rows[:, ~self.penalised], full_matrices=False)
+        known = values > values.max(initial=0.0) * max(rows.shape) * _EPS
+        self.projection = left[:, known]  # columns span what has no penalty
+        self._inverse = right[known].T / values[known]
+        self._given = rows[:, self.penalised] / self._root
+        self._targets = targets
+        self.rows = self._given - self.projection @ (self.projection.T @ self._given)
+        self.targets = _rest(targets, self.projection)
+        self.scale = feature_scale(np.einsum("ij,ij->j", self.rows, self.rows))
+
+    def weights(self, standard: np.ndarray) -> np.ndarray:
+        """Return all weights for those of the standard form."""
+        weights = np.empty((len(self.penalised), standard.shape[1]))
+        weights[self.penalised] = standard / self._root[:, None]
+        rest = self._targets - self._given @ standard
+        weights[~self.penalised] = self._inverse @ (self.projection.T @ rest)
+        return weights
+
+
+def _rest(targets: np.ndarray, projection: np.ndarray) -> np.ndarray:
+    """Return what of targets ``(n, m)`` is not in a projection; nothing where only rounding errors would be left."""
+    rest = targets - projection @ (projection.T @ targets)
+    sizes = np.linalg.norm(targets, axis=0)
+    return np.asarray(rest * (np.linalg.norm(rest, axis=0) > len(targets) * _ROUNDED * sizes))
+
+
+class SpectralSolver:
+    """By singular values: all strengths at the price of one.
+
+    They are the roots of the Gram matrix's eigenvalues first, which takes a quarter of the time. If the strength that
+    is then chosen is so small that their rounding errors, 1e-16 of the largest eigenvalue, could be felt, or if one is
+    given, they are found from the rows themselves.
+    """
+
+    def __init__(self, rows: np.ndarray, targets: np.ndarray, penalty: np.ndarray, groups: RowGroups) -> None:
+        self._form, self._groups = _StandardForm(rows, targets, penalty), groups
+
+    def best(self) -> tuple[float, Solved]:
+        """Find the best of a fine grid."""
+        if min(self._form.rows.shape) >= _MANY:
+            quick = _Spectrum(self._form, self._groups, *_by_eigenvalues(self._form.rows))
+            ridge = quick.best()
+            if ridge > _FELT * quick.values.max(initial=0.0) ** 2:
+                return ridge, quick.at(ridge)
+        ridge = self._accurate.best()
+        return ridge, self.at(ridge)
+
+    def at(self, ridge: float) -> Solved:
+        """Solve for one strength."""
+        return self._accurate.at(ridge)
+
+    @cached_property
+    def _accurate(self) -> _Spectrum:
+        left, values, right = np.linalg.svd(self._form.rows, full_matrices=False)
+        known = values > values.max(initial=0.0) * max(self._form.rows.shape) * _EPS
+        return _Spectrum(self._form, self._groups, left[:, known], values[known], right[known])
+
+
+def _by_eigenvalues(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return singular vectors and values, by the smaller Gram matrix; those that rounding hides are left out."""
+    wide = len(rows) <= rows.shape[1]
+    squares, vectors = np.linalg.eigh(rows @ rows.T if wide else rows.T @ rows)
+    known = squares > squares.max(initial=0.0) * max(rows.shape) * _EPS
+    values, vectors = np.sqrt(squares[known]), vectors[:, known]
+    if wide:
+        return vectors, values, (vectors.T @ rows) / values[:, None]
+    return rows @ vectors / values, values, vectors.T
+
+
+class _Spectrum:
+    """A ridge problem in standard form whose singular values are known."""
+
+    def __init__(
+        self, form: _StandardForm, groups: RowGroups, left: np.ndarray, values: np.ndarray, right: np.ndarray
+    ) -> None:
+        self._form, self._groups = form, groups
+        self._left, self.values, self._right = left, values, right
+        self._along = left.T @ form.targets
+        # Where the features can follow every target there is no rest, and its rounding errors must not stand in for it.
+        self._spans_all = left.shape[1] + form.projection.shape[1] >= len(form.rows)
+        self._rest = form.targets - left @ self._along
+
+    def best(self) -> float:
+        """Return the best strength of a fine grid: of every other one first, then of its neighbours."""
+        grid = self._form.scale * _FINE
+        scores = np.full(len(grid), np.inf)
+        scores[::2] = [score(self._left_out(ridge)) for ridge in grid[::2]]
+        best = int(scores.argmin())
+        for beside in {max(best - 1, 0), min(best + 1, len(grid) - 1)} - {best}:
+            scores[beside] = score(self._left_out(grid[beside]))
+        return float(grid[int(scores.argmin())])
+
+    def at(self, ridge: float) -> Solved:
+        """Solve for one strength."""
+        damped = self.values / (self.values**2 + ridge)
+        weights = self._form.weights(self._right.T @ (damped[:, None] * self._along))
+        return Solved(weights, lambda: self._left_out(ridge))
+
+    def _left_out(self, ridge: float) -> np.ndarray:
+        if self._spans_all:  # both sides of the equation divided by the strength, which may then be 0
+            share = 1.0 / (self.values**2 + ridge)
+            residual = self._left @ (share[:, None] * self._along)
+            return self._groups.left_out(residual, lambda rows: row_products(self._left, rows, share))
+        share = ridge / (self.values**2 + ridge)
+        residual = self._rest + self._left @ (share[:, None] * self._along)
+        return self._groups.left_out(residual, lambda rows: self._block(rows, share))
+
+    def _block(self, rows: np.ndarray, share: np.ndarray) -> np.ndarray:
+        used = row_products(self._form.projection, rows) + row_products(self._left, rows)
+        return np.eye(rows.shape[1]) - used + row_products(self._left, rows, share)
+
+
+class DualSolver:
+    """By the Gram matrix of rows, for fewer rows than features."""
+
+    def __init__(self, rows: np.ndarray, targets: np.ndarray, penalty: np.ndarray, groups: RowGroups) -> None:
+        self._form, self._groups = _StandardForm(rows, targets, penalty), groups
+        self._gram = self._form.rows @ self._form.rows.T
+        # The projected-out directions get a size like the others; what they add to the inverse is known and taken away.
+        self._level = float(np.trace(self._gram)) / len(rows) or 1.0
+        self._gram += self._level * (self._form.projection @ self._form.projection.T)
+
+    def best(self) -> tuple[float, Solved]:
+        """Find the best of a grid of decades, by search."""
+
+        def scored(ridge: float) -> tuple[float, Solved]:
+            solved = self.at(ridge)
+            return score(solved.left_out()), solved
+
+        return search(scored, self._form.scale * DECADES)
+
+    def at(self, ridge: float) -> Solved:
+        """Solve for one strength."""
+        factor, ridge = factorise(self._gram, np.ones(len(self._gram)), ridge)
+        inverse = dpotri(factor, lower=1)[0]
+        inverse = np.tril(inverse) + np.tril(inverse, -1).T
+        dual = inverse @ self._form.targets
+
+        def block(rows: np.ndarray) -> np.ndarray:
+            chosen = inverse[rows[:, :, None], rows[:, None, :]]
+            return chosen - row_products(self._form.projection, rows) / (self._level + ridge)
+
+        weights = self._form.weights(self._form.rows.T @ dual)
+        # both sides of the equation divided by the strength
+        return Solved(weights, lambda: self._groups.left_out(dual, block))
+
+
+@dataclass(frozen=True, eq=False)
+class PrimalSolver:
+    """By the Gram matrix of features.
+
+    Strengths are compared on a sample of evenly spaced rows, each left out of a fit to all others: a quarter as many
+    as there are features, at least 256.
+    """
+
+    gram: np.ndarray
+    moment: np.ndarray
+    penalty: np.ndarray
+    rows: np.ndarray
+    targets: np.ndarray
+    groups: RowGroups
+    holds_all: bool = False  # whether `rows` are all rows that the Gram matrix was made from
+
+    @classmethod
+    def from_rows(
+        cls, rows: np.ndarray, targets: np.ndarray, penalty: np.ndarray, groups: RowGroups
+    ) -> PrimalSolver:
+        """Form the Gram matrix of rows."""
+        return cls(rows.T @ rows, rows.T @ targets, penalty, rows, targets, groups, True)
+
+    def best(self) -> tuple[float, Solved]:
+        """Find the best of a grid of decades, by search on the sample."""
+        sample = self._sample() if self.holds_all else self
+
+        def scored(ridge: float) -> tuple[float, tuple[np.ndarray, float]]:
+            factor, used = factorise(self.gram, self.penalty, ridge)
+            return score(sample._solved(factor, used).left_out()), (factor, used)
+
+        ridge, (factor, used) = search(scored, self.scale * DECADES)
+        return ridge, self._solved(factor, used)
+
+    @cached_property
+    def scale(self) -> float:
+        """Mean squared length of a feature with a penalty."""
+        penalised = self.penalty > 0
+        return feature_scale(np.diag(self.gram)[penalised] / self.penalty[penalised])
+
+    def at(self, ridge: float) -> Solved:
+        """Solve for one strength; residuals are of the rows it holds."""
+        return self._solved(*factorise(self.gram, self.penalty, ridge))
+
+    def _solved(self, factor: np.ndarray, ridge: float) -> Solved:
+        weights = dpotrs(factor, self.moment, lower=1)[0]
+        if self.holds_all:
+            for _ in range(2):
+                downhill = self.rows.T @ (self.targets - self.rows @ weights)
+                downhill -= ridge * self.penalty[:, None] * weights
+                weights = weights + dpotrs(factor, downhill, lower=1)[0]
+        return Solved(weights, lambda: self._left_out(factor, weights))
+
+    def _sample(self) -> PrimalSolver:
+        groups, rows = self.groups.thin(max(256, len(self.gram) // 4))
+        return replace(self, rows=self.rows[rows], targets=self.targets[rows], groups=groups, holds_all=False)
+
+    def _left_out(self, factor: np.ndarray, weights: np.ndarray) -> np.ndarray:
+        reach = solve_triangular(factor, self.rows.T, lower=True, check_finite=False).T
+        residual = self.targets - self.rows @ weights
+        return self.groups.left_out(residual, lambda rows: np.eye(rows.shape[1]) - row_products(reach, rows))
+
+
+def factorise(gram: np.ndarray, penalty: np.ndarray, ridge: float) -> tuple[np.ndarray, float]:
+    """Return the lower Cholesky factor of ``gram + ridge diag(penalty)``, and the strength it was made with.
+
+    Where rounding has left the matrix indefinite the strength is raised until it is not; if that does not help, because
+    what has no penalty is not decided by the rows, everything gets one.
+    """
+    floor = _EPS * float(np.trace(gram)) or _EPS
+    attempts = [(ridge, penalty)]
+    attempts += [(max(ridge, floor * 10.0**k), np.maximum(penalty, k > 3)) for k in range(12)]
+    for strength, diagonal in attempts:
+        matrix = gram.T.copy(order="F")
+        matrix.flat[:: len(matrix) + 1] += strength * diagonal
+        factor, failed = dpotrf(matrix, lower=1, overwrite_a=1)
+        if not failed:
+            break
+    return factor, strength
+
+
+def feature_scale(squares: np.ndarray) -> float:
+    """Return the mean of squared lengths of features, 1 if there is nothing to measure."""
+    return (float(squares.mean()) if squares.size else 0.0) or 1.0
+
+
+def score(left_out: np.ndarray) -> float:
+    """Return the sum of squares, infinite where it is no number."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(np.square(left_out).sum())
+    return total if np.isfinite(total) else np.inf
+
+
+def search(scored: Callable[[float], tuple[float, _T]], grid: np.ndarray) -> tuple[float, _T]:
+    """Return the point with the smallest score of a grid of twelve, and what came with its score.
+
+    Fibonacci search asks for five of them. What comes with scores may be large, so only the best is kept.
+    """
+    known: dict[int, float] = {-1: np.inf, len(grid): np.inf}
+    best: list[tuple[float, _T]] = []
+
+    def at(index: int) -> float:
+        if index not in known:
+            height, came = scored(float(grid[index]))
+            if height <= min(known.values()):
+                best[:] = [(float(grid[index]), came)]
+            known[index] = height
+        return known[index]
+
+    start, short, long = -1, 5, 8
+    while short > 1:
+        if at(start + short) > at(start + long):
+            start += short
+        short, long = long - short, short
+    at(start + 1), at(start + 2)
+    return best[0]
+
+
+def require_rows(features: object, targets: object) -> tuple[np.ndarray, np.ndarray]:
+    """Return features ``(n, s)`` and targets ``(n,)`` or ``(n, m)`` as new float arrays, or raise `InputError`."""
+    rows, values = require_real(features, "features"), require_real(targets, "targets")
+    if rows.ndim != 2 or rows.shape[1] < 1:
+        raise InputError(
+            f"features must have shape (n, s) with s at least 1, got {rows.shape}; one row for each target"
+        )
+    if values.ndim not in (1, 2) or len(values) != len(rows) or 0 in values.shape[1:]:
+        raise InputError(
+            f"targets must have shape ({len(rows)},) or ({len(rows)}, m) to match the features, got {values.shape}"
+        )
+    return rows, values
+
 
 #: Singular values are used while the smaller side of the features is at most this.
 MAX_SPECTRAL = 500

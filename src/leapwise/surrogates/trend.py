@@ -15,6 +15,8 @@ The radial features, and the guard, are functions :math:`\varphi(\rho)` of :math
 .. math::
     \nabla = \varphi' z, \qquad H = \varphi' I + \varphi'' z z^T, \qquad
     T_{ijk} = \varphi'' (\delta_{ij} z_k + \delta_{ik} z_j + \delta_{jk} z_i) + \varphi''' z_i z_j z_k.
+
+What keeps a surrogate with a quadratic trend growing outside the trained region.
 """
 
 from __future__ import annotations
@@ -289,3 +291,28 @@ class TrendBasis:
 
 def _half_square(white: np.ndarray) -> np.ndarray:
     return np.asarray(0.5 * np.einsum("ij,ij->i", white, white))
+
+
+#: The smallest eigenvalue of the trend's Hessian.
+MIN_CURVATURE = 0.02
+
+
+def raised(matrix: np.ndarray) -> np.ndarray | None:
+    """Return the nearest symmetric matrix with eigenvalues of at least `MIN_CURVATURE`; None if it is one already.
+
+    Examples
+    --------
+    >>> raised(np.diag([1.0, -1.0])).round(6).tolist()
+    [[1.0, 0.0], [0.0, 0.02]]
+    >>> raised(np.eye(2)) is None
+    True
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    if values[0] >= MIN_CURVATURE:
+        return None
+    return np.asarray((vectors * np.maximum(values, MIN_CURVATURE)) @ vectors.T)
+
+
+def guard_radius(white: np.ndarray) -> float:
+    """Return where the guard begins: one and a half times as far out as any of the positions ``(n, dim)``, and one."""
+    return 1.0 + 1.5 * float(np.sqrt(np.square(white).sum(axis=1).max()))

@@ -7,7 +7,7 @@ the `Evaluator` turns them into positions and potentials, and everything above i
 
 from leapwise.targets.densities import Density, GaussianLikelihood, NormalPrior, UniformPrior
 from leapwise.targets.forward import ForwardTarget
-from leapwise.targets.raw import Raw
+from leapwise.targets.returns import Raw
 from leapwise.targets.target import AnyTarget, Target
 from leapwise.targets.transforms import Transform
 

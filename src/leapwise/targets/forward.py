@@ -10,8 +10,7 @@ import numpy as np
 from leapwise.checks import require_callable, require_dim, require_flag, require_names
 from leapwise.errors import InputError, OutputError
 from leapwise.targets.densities import Density, GaussianLikelihood
-from leapwise.targets.raw import Raw
-from leapwise.targets.returns import checked_pair, checked_real, checked_rows, checked_scalars
+from leapwise.targets.returns import Raw, checked_pair, checked_real, checked_rows, checked_scalars
 from leapwise.targets.transforms import Bounds, Transform
 
 _MAX_REDRAWS = 1000

@@ -4,7 +4,7 @@ On a finite state space a kernel is a matrix :math:`P`, and its two promises are
 
 .. math:: \pi P = \pi \quad\text{(invariance)}, \qquad \pi_i P_{ij} = \pi_j P_{ji} \quad\text{(detailed balance)},
 
-with :math:`\pi_i \propto e^{-U_i}`. The rules of `leapwise.kernels.correction` know nothing of the space they are
+with :math:`\pi_i \propto e^{-U_i}`. The rules of `leapwise.kernels.accept` know nothing of the space they are
 used on, so they can be held to this to the last digits. Three kernels are built here around any such rule:
 
 - `metropolis_matrix`: a symmetric proposal, accepted on the potential;
@@ -15,6 +15,8 @@ used on, so they can be held to this to the last digits. Three kernels are built
 
 Chances of acceptance are not what a rule says of itself, but what it does: `chance_of_acceptance` counts the uniform
 numbers that it accepts.
+
+What is asked of potentials and matrices on finitely many states.
 """
 
 from __future__ import annotations
@@ -27,8 +29,43 @@ from numpy.typing import ArrayLike
 
 from leapwise.checks import require_whole
 from leapwise.errors import InputError
-from leapwise.kernels.correction import metropolis, surrogate_transition
-from leapwise.testing.finite_inputs import mass_of, require_potential, require_stochastic
+from leapwise.kernels.accept import metropolis, surrogate_transition
+
+
+def require_potential(potential: ArrayLike, n: int) -> np.ndarray:
+    """Return potentials of n states: numbers, or infinite where there is no mass."""
+    given = np.asarray(potential, dtype=float)
+    if given.shape != (n,) or not np.isfinite(given).any():
+        raise InputError(
+            f"potential must hold one number for each of the {n} states, some of them finite, got shape {given.shape}"
+        )
+    if np.isnan(given).any() or (given == -np.inf).any():
+        raise InputError("potential must not be NaN or -inf anywhere; give inf for a state without mass")
+    return given
+
+
+def mass_of(potential: ArrayLike, n: int) -> np.ndarray:
+    """Return the probabilities of n states."""
+    given = require_potential(potential, n)
+    mass = np.exp(given.min() - given)
+    return np.asarray(mass / mass.sum())
+
+
+def require_stochastic(value: ArrayLike, name: str, tolerance: float = 1e-12) -> np.ndarray:
+    """Return a square matrix whose rows are probabilities."""
+    matrix = np.asarray(value, dtype=float)
+    square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
+    if (
+        not square
+        or not (matrix >= -tolerance).all()
+        or not (np.abs(matrix.sum(axis=1) - 1.0) <= tolerance).all()
+    ):
+        raise InputError(
+            f"{name} must be a square matrix whose rows are probabilities, got shape {matrix.shape}; "
+            "divide each row by its sum"
+        )
+    return matrix
+
 
 #: Takes energies, those of proposals, and uniform numbers; returns who is accepted, and with what probability.
 Rule = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
@@ -105,7 +142,7 @@ def chance_of_acceptance(rule: Rule, energy: ArrayLike, proposal_energy: ArrayLi
     Parameters
     ----------
     rule : callable
-        Such as `leapwise.kernels.correction.metropolis`.
+        Such as `leapwise.kernels.accept.metropolis`.
     energy, proposal_energy : array_like
         Of one shape, or shapes that broadcast.
 

@@ -1,4 +1,7 @@
-"""What tests of kernels begin and end with: exact draws, and a look at where they went."""
+"""What tests of kernels begin and end with: exact draws, and a look at where they went.
+
+What is looked at before and after a step.
+"""
 
 from __future__ import annotations
 

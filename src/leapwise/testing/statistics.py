@@ -13,6 +13,7 @@ from leapwise.errors import InputError
 #: Takes positions ``(n, dim)`` and exact potentials ``(n,)``; returns named columns ``(n,)``.
 Statistics = Callable[[np.ndarray, np.ndarray], Mapping[str, np.ndarray]]
 
+
 CUT = -0.5  # off the centre, where symmetric targets would hide a sign
 
 

@@ -3,10 +3,8 @@
 What is left behind is a frozen kernel. Only `ARNSHMC` goes on learning while draws are kept, and its results say so.
 """
 
-from leapwise.warmup.auto import Auto
-from leapwise.warmup.choice import require_tuning_steps, warmup_for
-from leapwise.warmup.learning import learner_for
-from leapwise.warmup.methods import ARNSHMC, RNSHMC, RNSRMHMC, Training
+from leapwise.warmup.learning import learner_for, require_tuning_steps, warmup_for
+from leapwise.warmup.methods import ARNSHMC, RNSHMC, RNSRMHMC, Auto, Training
 from leapwise.warmup.schedule import Learner, Warmup
 from leapwise.warmup.start import find_start
 

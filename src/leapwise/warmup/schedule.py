@@ -13,6 +13,8 @@ for a step size that can afford it: until then a trajectory has 10 steps at most
 learnt. Where what is rejected has mostly left the support, beyond a hard edge, it has about 8, and only those that stay
 inside tell of the step size: how many leave is a matter of length, and steps made ever smaller to keep them in would be
 paid for in gradients.
+
+Which warm-up a method needs.
 """
 
 from __future__ import annotations
@@ -25,10 +27,15 @@ from leapwise.dynamics import EuclideanMetric, UnitMetric
 from leapwise.execution import Evaluator
 from leapwise.kernels import HMC, NUTS, RMHMC, Info, Kernel, State, Streams
 from leapwise.warmup.gradient_check import check_gradient
-from leapwise.warmup.length import SPREAD, TrajectoryLength
-from leapwise.warmup.losses import MOST_STEPS, Losses
-from leapwise.warmup.mass import fisher_metric
-from leapwise.warmup.step_size import DualAveraging, first_step_size
+from leapwise.warmup.tuners import (
+    MOST_STEPS,
+    SPREAD,
+    DualAveraging,
+    Losses,
+    TrajectoryLength,
+    first_step_size,
+    fisher_metric,
+)
 
 SETTLE = 10
 SETTLING: dict[str, Any] = {"n_steps": SETTLE, "trajectory_length": None}

@@ -1,19 +1,183 @@
-"""The inverse problem as a posterior."""
+r"""The inverse problem as a posterior.
+
+The Fisher metric of the inverse problem, and the contractions of its derivative.
+
+With J the Jacobian of the outputs, noise of standard deviation :math:`\sigma` and prior standard deviation
+:math:`\sigma_\theta`,
+
+.. math::
+    G = \sigma^{-2} J^T J + \sigma_\theta^{-2} I, \qquad
+    J_k = O\, U_k, \quad U_k = \partial_k u = -K^{-1} \partial_k K\, u .
+
+**Quadratic contraction.** For a velocity v, held fixed, and :math:`w = \sigma^{-2} J v`, held fixed too,
+:math:`\nu_i = v^T \partial_i G\, v = 2\, \partial_i (w^T J v)`. Write :math:`\dot a` for the derivative of
+a along v. Then :math:`w^T J v = w^T O \dot u` with :math:`K \dot u = -\dot K u`. Differentiating the latter
+once more,
+
+.. math::
+    K\, \partial_i \dot u = -\partial_i K\, \dot u - \partial_i \dot K\, u - \dot K\, U_i ,
+
+and so, with the one adjoint solve :math:`K \mu = O^T w`,
+
+.. math::
+    \nu_i = -2 \left[ \mu^T \partial_i K\, \dot u + \mu^T \partial_i \dot K\, u + (\dot K \mu)^T U_i \right] .
+
+Since :math:`K = D^T \mathrm{diag}(P c) D` and :math:`c = e^{\Phi\theta}`, both :math:`\partial_i K` and
+:math:`\partial_i \dot K` carry the factor :math:`\Phi_i` at each Gauss point (and :math:`\dot K`,
+:math:`\partial_i \dot K` the factor :math:`\Phi v`), so that all i come from one product with
+:math:`\Phi^T` and one with the stored :math:`U`. A velocity costs one solve; :math:`\dot u = U v` costs
+none.
+
+**Trace.** :math:`\tau_i = \mathrm{tr}(G^{-1} \partial_i G) = 2 \sum_k w_k^T\, \partial_i J_k` with
+:math:`w_k = \sigma^{-2} (J G^{-1})_k`: the same sum for the unit velocities, each with its own w, hence d
+solves in one block. Nowhere is a matrix :math:`\partial_i G` or a second derivative of u formed.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 
+from leapwise.dynamics.metrics import batched_cholesky
 from leapwise.errors import InputError
 from leapwise.problems.datasets import load_mat
-from leapwise.problems.elliptic.fisher import FisherMetric
-from leapwise.problems.elliptic.karhunen_loeve import karhunen_loeve
-from leapwise.problems.elliptic.model import EllipticModel
+from leapwise.problems.elliptic.model import EllipticModel, State, karhunen_loeve
+from leapwise.problems.elliptic.solver import (
+    Slopes,
+    dot,
+    dot_sum,
+    modulate_sum,
+    pair_sums,
+    slopes,
+    slopes_transposed,
+    times_stiffness,
+)
 from leapwise.problems.problem import Problem
 from leapwise.targets import ForwardTarget, GaussianLikelihood, NormalPrior
+
+
+class FisherMetric:
+    """The Fisher information of independent Gaussian errors plus the precision of a normal prior.
+
+    Parameters
+    ----------
+    model : EllipticModel
+        The forward model.
+    noise_sd, prior_sd : float
+        Standard deviations of the errors and of each parameter.
+
+    Examples
+    --------
+    >>> from leapwise.problems.elliptic import elliptic_pde
+    >>> local = elliptic_pde(n=10).metric.at(np.zeros((2, 20)))
+    >>> local.matrix.shape, local.quadratic_contraction(np.ones((2, 20))).shape
+    ((2, 20, 20), (2, 20))
+    """
+
+    def __init__(self, model: EllipticModel, noise_sd: float, prior_sd: float) -> None:
+        self.model = model
+        self.noise_sd, self.prior_sd = noise_sd, prior_sd
+
+    @cached_property
+    def _basis(self) -> np.ndarray:
+        """All modes at the Gauss points; made when first needed, since a fine mesh has many."""
+        return self.model.field.basis()
+
+    def at(self, position: np.ndarray) -> LocalFisher:
+        """Evaluate the metric at positions ``(n, dim)``; NaN where the equation cannot be solved."""
+        tangents = [self._tangent(row) for row in position]
+        dim = self.model.dim
+        matrix = np.full((len(position), dim, dim), np.nan)
+        for one, tangent in zip(matrix, tangents, strict=True):
+            if tangent is not None:
+                one[:] = tangent.jacobian @ tangent.jacobian.T / self.noise_sd**2
+                one[np.diag_indices(dim)] += self.prior_sd**-2
+        return LocalFisher(matrix, batched_cholesky(matrix), tangents)
+
+    def _tangent(self, weights: np.ndarray) -> Tangent | None:
+        state = self.model.state(weights)
+        if state is None:
+            return None
+        gradient = slopes(state.solution.pressure)
+        loads = times_stiffness(state.sensitivity * self._basis, gradient)
+        derivatives = -state.solution.respond(loads)
+        jacobian = self.model.observe(derivatives)
+        return Tangent(self.model, state, self._basis, self.noise_sd**-2, gradient, derivatives, jacobian)
+
+
+@dataclass(eq=False)
+class LocalFisher:
+    """The metric at n positions."""
+
+    matrix: np.ndarray
+    cholesky: np.ndarray
+    _tangents: list[Tangent | None]
+
+    def quadratic_contraction(self, velocity: np.ndarray) -> np.ndarray:
+        r"""Return :math:`\nu_i = v^T \partial_i G\, v`, ``(n, dim)``: one solve a row."""
+        contraction = np.full_like(velocity, np.nan)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for i, tangent in enumerate(self._tangents):
+                if tangent is not None:
+                    contraction[i] = tangent.quadratic_contraction(velocity[i])
+        return contraction
+
+    def trace_contraction(self) -> np.ndarray:
+        r"""Return :math:`\tau_i = \mathrm{tr}(G^{-1} \partial_i G)`, ``(n, dim)``; worked out once."""
+        return self._trace
+
+    @cached_property
+    def _trace(self) -> np.ndarray:
+        contraction = np.full(self.matrix.shape[:2], np.nan)
+        for i, tangent in enumerate(self._tangents):
+            if tangent is not None and np.isfinite(self.cholesky[i]).all():
+                contraction[i] = tangent.trace_contraction(self.matrix[i])
+        return contraction
+
+
+@dataclass(frozen=True, eq=False)
+class Tangent:
+    """The equation and its derivatives with respect to all parameters, at one position."""
+
+    model: EllipticModel
+    state: State
+    basis: np.ndarray  # (dim, 2n, 2n)
+    precision: float
+    gradient: Slopes  # of u
+    derivatives: np.ndarray  # (dim, n+1, n+1): U
+    jacobian: np.ndarray  # (dim, m): J transposed
+
+    def quadratic_contraction(self, velocity: np.ndarray) -> np.ndarray:
+        """Contract with one velocity twice."""
+        cotangent = self.precision * (velocity @ self.jacobian)
+        adjoint = slopes(self.state.solution.respond(self.model.observe_transposed(cotangent)))
+        along = slopes(np.einsum("k,kij->ij", velocity, self.derivatives))
+        direction = self.model.field(velocity)
+        local = dot(adjoint, along) + direction * dot(adjoint, self.gradient)
+        loads = times_stiffness(self.state.sensitivity * direction, adjoint)
+        return self._contract(local, loads)
+
+    def trace_contraction(self, matrix: np.ndarray) -> np.ndarray:
+        """Contract with the inverse of the metric."""
+        # gesv rather than potrs: the latter's triangular solves are spread over threads, whatever their size
+        cotangents = self.precision * np.linalg.solve(matrix, self.jacobian)
+        adjoint = slopes(self.state.solution.respond(self.model.observe_transposed(cotangents)))
+        along = slopes(self.derivatives)
+        first, second = modulate_sum(self.basis, adjoint)
+        local = dot_sum(adjoint, along)
+        local += first * np.repeat(self.gradient[0], 2, axis=0)
+        local += second * np.repeat(self.gradient[1], 2, axis=1)
+        sensitivity = self.state.sensitivity
+        fluxes = pair_sums(sensitivity * first)[0], pair_sums(sensitivity * second)[1]
+        return self._contract(local, slopes_transposed(fluxes))
+
+    def _contract(self, local: np.ndarray, loads: np.ndarray) -> np.ndarray:
+        """Take the products with Phi and with U that all components share."""
+        through_modes = self.model.field.transpose(self.state.sensitivity * local)
+        return np.asarray(-2.0 * (through_modes + np.einsum("kij,ij->k", self.derivatives, loads)))
+
 
 NOISE_SD = 0.1
 PRIOR_SD = 0.5
