@@ -101,7 +101,7 @@ def run_adaptation(
 ) -> Outcome:
     """Learn the posterior well enough to draw from it at one exact value each."""
     evaluator, target = record.evaluator, record.evaluator.target
-    by_outputs = hasattr(target, "likelihood")
+    by_outputs = target.emulates_outputs
     candidates = Candidates(target, record, streams.shared, recipe)
     tell("find", np.inf, np.nan)
     # A limit is not to be spent on gradients that only a fall-back would need.
@@ -130,7 +130,7 @@ def learn_from(
 ) -> Outcome:
     """Learn the posterior from where the typical set was found."""
     record, rng = candidates.record, streams.shared
-    evaluator, by_outputs = record.evaluator, hasattr(record.evaluator.target, "likelihood")
+    evaluator, by_outputs = record.evaluator, record.evaluator.target.emulates_outputs
     explorer = _explorer(record, candidates, start, rng)
     history: list[tuple[int, float]] = []
     homes = Homes.of(explorer)
@@ -262,7 +262,7 @@ def _is_walled(explorer: Explorer, n_draws: int, tell: Tell) -> str:
     walled = look_beyond(explorer, n_draws)
     if walled:
         explorer.learn()
-    elif not hasattr(record.evaluator.target, "likelihood"):
+    elif not record.evaluator.target.emulates_outputs:
         # What has stood the test is what draws: another training might build other walls. Emulated outputs
         # hardly do, and are truer for what was seen beyond the frontier.
         candidates.n_known = len(record)

@@ -59,7 +59,7 @@ class EvaluationRecord:
     def of(cls, evaluator: Evaluator, known: list[Evaluation] | None = None) -> EvaluationRecord:
         """Begin one: gradients are worth their price but for models whose outputs are emulated."""
         target = evaluator.target
-        gradient = target.has_gradient and not hasattr(target, "likelihood")
+        gradient = target.has_gradient and not target.emulates_outputs
         return cls(evaluator, gradient, list(known or []))
 
     @property
@@ -162,7 +162,7 @@ class EvaluationRecord:
         in the neck of a funnel, and a few good trials in a row are no reason to trust it.
         """
         found = self.discrepancies(candidate)
-        if hasattr(self.evaluator.target, "likelihood"):
+        if self.evaluator.target.emulates_outputs:
             return recent(found)
         return found[-max(MIN_TRIALS, len(found) // 2) :]
 

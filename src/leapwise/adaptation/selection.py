@@ -116,7 +116,7 @@ class Candidates:
     @property
     def can_train(self) -> bool:
         """Whether there is more than one position with mass to learn from; outputs are learnt from anywhere."""
-        return hasattr(self.target, "likelihood") or len(self.record.training().select()) > 1
+        return self.target.emulates_outputs or len(self.record.training().select()) > 1
 
     @property
     def is_due(self) -> bool:
@@ -131,7 +131,7 @@ class Candidates:
     def _recipes(self, frame: Whitening) -> dict[str, Surrogate]:
         if self.recipe is not None:
             return {type(self.recipe).__name__: self.recipe}
-        if hasattr(self.target, "likelihood"):
+        if self.target.emulates_outputs:
             return self._emulators(frame)
         found: dict[str, Surrogate] = {PLAIN: QuadraticNetwork(whitening=frame)}
         few = self.target.dim <= FEW_PARAMETERS

@@ -246,9 +246,7 @@ class Settler:
     def _replay(self, row: Row, *, gradient: bool) -> Raw:
         """Return a recorded answer, and count it as it was counted when it was made."""
         self._require_room(1)
-        was_run = (
-            row.outputs is not None or row.log_density > -np.inf or not hasattr(self.target, "likelihood")
-        )
+        was_run = row.outputs is not None or row.log_density > -np.inf or not self.target.emulates_outputs
         self._count(row.attempts if was_run or row.status == "rejected" else 0, row.seconds, gradient)
         self._answered.add(gradient)
         if row.status == "rejected":

@@ -239,7 +239,7 @@ def plan_for(
     dim = target.dim
     most = 150 + 10 * dim
     most += 2 * (_needed(target, max(n_chains, USUAL_CHAINS)) - _needed(target, USUAL_CHAINS))
-    if not target.has_gradient and not hasattr(target, "likelihood"):
+    if not target.has_gradient and not target.emulates_outputs:
         rows = (dim + 1) * (dim + 2)
         most += max(50 + 2 * rows, min(100 + 14 * rows, int(VALUES_SHARE * n_draws)))
     most = most if tune is None else tune
@@ -248,9 +248,9 @@ def plan_for(
     looks, more, patience, to_find = most >= LOOK_FROM * n_probes(), 0, 0, 0
     if tune is None and budget is None:
         to_find = FIND * (dim + FIND_ELSE) * (1 if target.has_gradient else dim + 1)
-        if target.has_gradient or hasattr(target, "likelihood"):
+        if target.has_gradient or target.emulates_outputs:
             looks, most, more = True, most + n_probes(), int(MORE_SHARE * n_draws)
-        if not hasattr(target, "likelihood"):
+        if not target.emulates_outputs:
             patience = int(POOR_SHARE * n_draws)
     return Plan(
         dim,
@@ -282,7 +282,7 @@ def _too_few(plan: Plan, record: EvaluationRecord, n_chains: int, is_limited: bo
 
 def _remedies(target: AnyTarget) -> str:
     """Return what a user can do, with this kind of target, so that its posterior is found and learnt."""
-    if hasattr(target, "likelihood"):
+    if target.emulates_outputs:
         adjoint = "" if target.has_gradient else "give a gradient (vjp= or jacobian=), "
         return f"{adjoint}start nearer (init=), take a narrower prior, or allow more warm-up (tune=)"
     both = "give bounds= for parameters that have them, start nearer (init=)"
@@ -305,7 +305,7 @@ def _told(trust: Trust, outside: float) -> Trust:
 def _needed(target: AnyTarget, n_chains: int) -> int:
     """Return about how many evaluations it takes to find a posterior and to learn something of it."""
     dim = target.dim
-    if hasattr(target, "likelihood"):
+    if target.emulates_outputs:
         return 2 * dim + 10 * n_chains + 40
     if target.has_gradient:
         return 3 * dim + 12 * n_chains + 60
@@ -315,7 +315,7 @@ def _needed(target: AnyTarget, n_chains: int) -> int:
 def _least(target: AnyTarget, n_chains: int) -> int:
     """Return how many evaluations it takes at the very least: with fewer, not even a normal posterior is learnt."""
     dim = target.dim
-    if hasattr(target, "likelihood"):
+    if target.emulates_outputs:
         return 18 + dim + n_chains
     if target.has_gradient:
         return 1 + dim + 2 * n_chains

@@ -103,6 +103,11 @@ class ForwardTarget:
         """Whether outputs alone come from another function than those with a derivative."""
         return self.has_gradient
 
+    @property
+    def emulates_outputs(self) -> bool:
+        """True: a surrogate learns the outputs of the forward model, and likelihood and prior stay exact."""
+        return True
+
     def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Raw:
         """Look at the prior, run the forward model where there is any, then the likelihood."""
         if gradient and not self.has_gradient:

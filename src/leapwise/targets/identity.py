@@ -300,14 +300,14 @@ def identify(target: AnyTarget, version: str | None = None) -> dict[str, str]:
     """
     require_version(version)
     found: dict[str, Any] = {
-        "kind": "forward" if _is_forward(target) else "log-density",
+        "kind": "forward" if target.emulates_outputs else "log-density",
         "dim": int(target.dim),
         "names": target.names if isinstance(target.names, str) else list(target.names),
         "bounds": np.stack([target.transform.lower, target.transform.upper], axis=1),
         "gradient": bool(target.has_gradient),
         "version": version,
     }
-    if _is_forward(target):
+    if target.emulates_outputs:
         found |= _of_likelihood(target.likelihood) | {"prior": _of_density(target.prior)}  # type: ignore[attr-defined]
     return {topic: json.dumps(_plain(value), allow_nan=False) for topic, value in found.items()}
 
@@ -345,10 +345,6 @@ def _read(value: object) -> Any:
         return json.loads(value) if isinstance(value, str) else value
     except (ValueError, RecursionError):
         return value
-
-
-def _is_forward(target: AnyTarget) -> bool:
-    return hasattr(target, "likelihood") and hasattr(target, "prior")
 
 
 def _of_likelihood(likelihood: Any) -> dict[str, Any]:

@@ -87,6 +87,11 @@ class AnyTarget(Protocol):
         """Whether a value alone comes from another function than one with its gradient."""
         ...
 
+    @property
+    def emulates_outputs(self) -> bool:
+        """Whether a surrogate learns the outputs of a forward model (True) or the log-density itself (False)."""
+        ...
+
     def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Raw:
         """Evaluate the rows of ``(n, dim)``; a target that is not vectorised is given one row at a time.
 
@@ -187,6 +192,11 @@ class Target:
     def has_two_values(self) -> bool:
         """Whether a value alone comes from another function than one with its gradient."""
         return self._both is not None
+
+    @property
+    def emulates_outputs(self) -> bool:
+        """False: a surrogate learns the log-density itself. A `ForwardTarget` has outputs to learn instead."""
+        return False
 
     def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Raw:
         """Call the user's functions on the rows of `parameters` and check what comes back."""

@@ -85,7 +85,7 @@ def find_start(
 
 def _remedy(target: AnyTarget) -> str:
     """Return what helps where random starts have no mass."""
-    if hasattr(target, "likelihood"):
+    if target.emulates_outputs:
         return "give init=, or a prior whose draws the model can be run at"
     return "give init=, or bounds= for the parameters that have them"
 
