@@ -59,7 +59,7 @@ def swap(patch):
 
     def fickle(self, position):
         calls.append(None)
-        return (1.0 if len(calls) % 3 else 2.0) * self.fast.gradient(position)
+        return (1.0 if len(calls) % 3 else 2.0) * self.compiled.gradient(position)
 
     patch.setattr(SurrogateGuide, "slope", fickle)
 

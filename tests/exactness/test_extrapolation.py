@@ -35,7 +35,7 @@ from leapwise import (
     SurrogateTransition,
     TrainingSet,
 )
-from leapwise.surrogates.compiled import Fast, fast
+from leapwise.surrogates.compiled import CompiledSurrogate, compile_surrogate
 
 DIM, N_STEPS, INNER, STEPS = 3, 4, 2, 3
 MIX = np.array([[1.0, 0.4, 0.0], [0.0, 1.0, -0.5], [0.7, 0.0, 1.0], [0.2, -0.3, 0.8]])
@@ -101,11 +101,13 @@ def counted(make, surrogate):
     """Return a kernel that follows the surrogate as fast as ever, and who counts what it asks."""
     counter = Counted(surrogate)
     kernel = make(surrogate, counter)
-    bare = fast(surrogate)
+    bare = compile_surrogate(surrogate)
     object.__setattr__(
         kernel,
-        "_fast",
-        Fast(counter.count("potential", bare.potential), counter.count("gradient", bare.gradient)),
+        "_compiled",
+        CompiledSurrogate(
+            counter.count("potential", bare.potential), counter.count("gradient", bare.gradient)
+        ),
     )
     return kernel, counter.rows
 

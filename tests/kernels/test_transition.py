@@ -129,7 +129,7 @@ def test_a_swing_costs_one_gradient_a_step_and_one_potential_a_trajectory():
     asked = []
 
     class Counted(SkewedSurrogate):
-        def fast(self):
+        def compiled(self):
             def potential(position):
                 asked.append("potential")
                 return self.potential(position)

@@ -8,7 +8,7 @@ from conformance import assert_close, differences
 
 import leapwise as lw
 from leapwise.surrogates.bases import SoftplusBasis
-from leapwise.surrogates.compiled import fast
+from leapwise.surrogates.compiled import compile_surrogate
 from leapwise.surrogates.emulator import CubicBasis, CubicForms, Emulator
 from leapwise.surrogates.output_space import TOLERANCE, QuadraticPotential, condense
 from leapwise.surrogates.outputs import OutputSurrogate
@@ -117,6 +117,6 @@ def test_a_surrogate_of_many_outputs_goes_through_few(rng, n_hidden):
     )
     third = np.einsum("nkab,na,nb->nk", differences(fitted.hessian, points), velocity, velocity)
     assert_close(fitted.quadratic_contraction(points, velocity), third, 1e-4)
-    quick = fast(fitted)
+    quick = compile_surrogate(fitted)
     assert_close(quick.potential(points), fitted.potential(points), 1e-10)
     assert_close(quick.gradient(points), gradient, 1e-10)

@@ -12,7 +12,7 @@ from leapwise.execution import Evaluator
 from leapwise.kernels import Jumps, SharedStream, State, SurrogateTransition
 from leapwise.kernels.transition import inner_walk
 from leapwise.surrogates import Whitening
-from leapwise.surrogates.compiled import Fast, fast
+from leapwise.surrogates.compiled import CompiledSurrogate, compile_surrogate
 from leapwise.warmup.tuners import fisher_metric
 
 #: Acceptance that inner steps are made small enough for.
@@ -63,11 +63,11 @@ class Tempered:
         potential, gradient = self.surrogate.potential_and_gradient(position)
         return self.exponent * potential, self.exponent * gradient
 
-    def fast(self) -> Fast:
+    def compiled(self) -> CompiledSurrogate:
         """Return both as bare functions."""
-        potential, gradient = fast(self.surrogate)  # type: ignore[arg-type]
+        potential, gradient = compile_surrogate(self.surrogate)  # type: ignore[arg-type]
         exponent = self.exponent
-        return Fast(
+        return CompiledSurrogate(
             lambda position: exponent * potential(position), lambda position: exponent * gradient(position)
         )
 

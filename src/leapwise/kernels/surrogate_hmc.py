@@ -21,7 +21,7 @@ from leapwise.kernels.state import Info, State
 from leapwise.kernels.streams import AnyStreams
 from leapwise.kernels.trajectory import Lengths, SurrogateGuide
 from leapwise.surrogates import Fitted
-from leapwise.surrogates.compiled import Fast, fast
+from leapwise.surrogates.compiled import CompiledSurrogate, compile_surrogate
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,14 +44,14 @@ class Guided(Lengths):
         vars(self).update(state)
 
     @cached_property
-    def _fast(self) -> Fast:
+    def _compiled(self) -> CompiledSurrogate:
         """The surrogate as bare functions."""
-        return fast(self.surrogate)  # type: ignore[arg-type]
+        return compile_surrogate(self.surrogate)  # type: ignore[arg-type]
 
     def guide(self, evaluator: Evaluator) -> SurrogateGuide:
         """Return what leads its trajectories."""
         assert self.surrogate is not None
-        return SurrogateGuide(self.surrogate, self._fast, evaluator)
+        return SurrogateGuide(self.surrogate, self._compiled, evaluator)
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from leapwise.execution import Evaluator
 from leapwise.kernels.state import KnownForce, State
 from leapwise.kernels.streams import AnyStreams
 from leapwise.surrogates import Fitted
-from leapwise.surrogates.compiled import Fast
+from leapwise.surrogates.compiled import CompiledSurrogate
 
 
 class Guide(Protocol):
@@ -113,13 +113,13 @@ class SurrogateGuide:
     Parameters
     ----------
     surrogate : Fitted
-    fast : Fast
+    compiled : CompiledSurrogate
         Its potential and gradient as bare functions.
     evaluator : Evaluator
     """
 
     surrogate: Fitted
-    fast: Fast
+    compiled: CompiledSurrogate
     evaluator: Evaluator
 
     def begin(self, state: State) -> tuple[State, np.ndarray, np.ndarray]:
@@ -144,11 +144,13 @@ class SurrogateGuide:
 
     def slope(self, position: np.ndarray) -> np.ndarray:
         """Return the surrogate's gradients."""
-        return ask_surrogate(self.surrogate, self.fast.gradient, position.shape, "gradients", position)
+        return ask_surrogate(self.surrogate, self.compiled.gradient, position.shape, "gradients", position)
 
     def height(self, position: np.ndarray) -> np.ndarray:
         """Return the surrogate's potentials."""
-        return ask_surrogate(self.surrogate, self.fast.potential, position.shape[:1], "potentials", position)
+        return ask_surrogate(
+            self.surrogate, self.compiled.potential, position.shape[:1], "potentials", position
+        )
 
     def finish(
         self, position: np.ndarray, potential: np.ndarray, gradient: np.ndarray, complete: np.ndarray

@@ -27,7 +27,7 @@ from leapwise.kernels.streams import AnyStreams
 from leapwise.kernels.surrogate_hmc import EuclideanGuided
 from leapwise.kernels.trajectory import SurrogateGuide
 from leapwise.surrogates import Fitted, Whitening
-from leapwise.surrogates.compiled import Fast, fast
+from leapwise.surrogates.compiled import CompiledSurrogate, compile_surrogate
 
 
 class Stage(Protocol):
@@ -134,13 +134,13 @@ class Swinging:
     ----------
     surrogate : Fitted
     frame : Whitening
-    fast : Fast
+    compiled : CompiledSurrogate
         Potential and gradient of the surrogate, as functions of coordinates in the frame.
     """
 
     surrogate: Fitted
     frame: Whitening
-    fast: Fast
+    compiled: CompiledSurrogate
 
     def enter(self, state: State) -> PhasePoint:
         """Ask for potentials, if they are not known from the last step."""
@@ -190,10 +190,10 @@ class Swinging:
         return PhasePoint(white, point.momentum, potential, point.gradient, point.complete)
 
     def _slope(self, white: np.ndarray) -> np.ndarray:
-        return ask_surrogate(self.surrogate, self.fast.gradient, white.shape, "gradients", white)
+        return ask_surrogate(self.surrogate, self.compiled.gradient, white.shape, "gradients", white)
 
     def _height(self, white: np.ndarray) -> np.ndarray:
-        return ask_surrogate(self.surrogate, self.fast.potential, white.shape[:1], "potentials", white)
+        return ask_surrogate(self.surrogate, self.compiled.potential, white.shape[:1], "potentials", white)
 
 
 def heights(
@@ -290,7 +290,7 @@ class SurrogateTransition(EuclideanGuided):
         """Where inner steps take place that swing about the centre."""
         assert self.surrogate is not None and self.centre is not None
         frame = _frame(np.asarray(self.centre), self.metric)
-        return Swinging(self.surrogate, frame, fast(self.surrogate, frame))
+        return Swinging(self.surrogate, frame, compile_surrogate(self.surrogate, frame))
 
     def stage(self, evaluator: Evaluator) -> Stage:
         """Return where inner steps take place."""

@@ -1,4 +1,4 @@
-"""The bare functions: the same numbers as the surrogate's own, without asking it, and never instead of its own."""
+"""Compiled surrogates: the same numbers as the surrogate's methods, which are called only if a class overrides them."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from conformance import evaluations, positions
 
 from leapwise.surrogates.base import Expansion, FittedExpansion
 from leapwise.surrogates.bases import RationalQuadratic, SumBasis
-from leapwise.surrogates.compiled import fast, fast_expansion
+from leapwise.surrogates.compiled import compile_surrogate
 from leapwise.surrogates.fitc import FITC
-from leapwise.surrogates.gp import FittedProcess, GaussianProcess
+from leapwise.surrogates.gp import GaussianProcess
 from leapwise.surrogates.gp_likelihood import Hyperparameters
 from leapwise.surrogates.network import RBFNetwork, SoftplusNetwork
 from leapwise.surrogates.outputs import OutputSurrogate
-from leapwise.surrogates.quadratic import FittedQuadratic, QuadraticNetwork
+from leapwise.surrogates.quadratic import QuadraticNetwork
 from leapwise.surrogates.training import TrainingSet
-from leapwise.surrogates.trend import Guard, TrendBasis
+from leapwise.surrogates.trend import TrendBasis
 from leapwise.surrogates.whitening import Whitening
 
 KNOWN = Hyperparameters(2.0, 3.0)
 
 
 class Gaussian:
-    """A likelihood with an affine gradient, or with another."""
+    """A likelihood whose gradient is affine for power 2."""
 
     def __init__(self, power=2):
         self.power = power
@@ -44,7 +44,7 @@ def prior(position):
 
 @dataclass(frozen=True)
 class WithOutputs:
-    """A recipe that learns outputs of its own."""
+    """A recipe that adds outputs to the training set."""
 
     recipe: OutputSurrogate
 
@@ -81,15 +81,17 @@ def fitted(request):
     return RECIPES[request.param].fit(evaluations(rng, 60), rng)
 
 
-def assert_same(surrogate, where):
-    """Compare with the surrogate, row by row, relative to the largest entry of each."""
+def assert_same(surrogate, where, frame=None):
+    """Compare with the surrogate's methods, row by row, relative to the largest entry of each."""
+    compiled, points = compile_surrogate(surrogate, frame), where
     potential, gradient = surrogate.potential_and_gradient(where)
-    functions = fast(surrogate)
+    if frame is not None:
+        points, gradient = frame.to_white(where), gradient @ frame.factor
     bound = 1e-9 * (1.0 + np.abs(potential))
-    np.testing.assert_array_less(np.abs(functions.potential(where) - potential), bound)
+    np.testing.assert_array_less(np.abs(compiled.potential(points) - potential), bound)
     bound = 1e-9 * (1.0 + np.abs(gradient).max(axis=1, keepdims=True))
     np.testing.assert_array_less(
-        np.abs(functions.gradient(where) - gradient), np.broadcast_to(bound, gradient.shape)
+        np.abs(compiled.gradient(points) - gradient), np.broadcast_to(bound, gradient.shape)
     )
 
 
@@ -100,42 +102,13 @@ def test_same_numbers(fitted, scale, rng):
 
 
 @pytest.mark.parametrize("scale", [0.0, 1.0, 30.0, 1e4])
-def test_same_numbers_in_the_coordinates_of_a_frame(fitted, scale, rng):
+def test_same_numbers_in_a_frame(fitted, scale, rng):
     factor = np.array([[0.7, 0.0, 0.0], [-0.4, 1.3, 0.0], [0.2, 0.5, 2.0]])
     frame = Whitening.from_factor(fitted.whitening.mean + np.array([0.3, -0.2, 0.1]), factor)
-    white = scale * rng.standard_normal((9, 3))
-    potential, gradient = fitted.potential_and_gradient(frame.from_white(white))
-    functions = fast(fitted, frame)
-    np.testing.assert_array_less(
-        np.abs(functions.potential(white) - potential), 1e-9 * (1.0 + np.abs(potential))
-    )
-    wanted = gradient @ factor
-    bound = 1e-9 * (1.0 + np.abs(wanted).max(axis=1, keepdims=True))
-    np.testing.assert_array_less(
-        np.abs(functions.gradient(white) - wanted), np.broadcast_to(bound, wanted.shape)
-    )
+    assert_same(fitted, frame.from_white(scale * rng.standard_normal((9, 3))), frame)
 
 
-def test_a_frame_for_surrogates_that_bring_their_own_or_none(rng):
-    class Bowl:
-        def potential(self, position):
-            return 0.5 * (position**2).sum(axis=1)
-
-        def potential_and_gradient(self, position):
-            return self.potential(position), position
-
-    class Own(Bowl):
-        def fast(self):
-            return self.potential, lambda position: position
-
-    frame, white = Whitening.from_factor(np.ones(2), [[2.0, 0.0], [1.0, 3.0]]), rng.standard_normal((5, 2))
-    where = frame.from_white(white)
-    for each in (Bowl(), Own()):
-        np.testing.assert_allclose(fast(each, frame).potential(white), each.potential(where))
-        np.testing.assert_allclose(fast(each, frame).gradient(white), where @ frame.factor)
-
-
-def test_same_numbers_where_it_was_trained(fitted):
+def test_same_numbers_at_training_positions(fitted):
     training = evaluations(np.random.default_rng(20161027), 60)
     assert_same(fitted, training.position)
 
@@ -154,14 +127,14 @@ def test_finite_where_the_surrogate_is(fitted, rng):
     where = 10.0 ** rng.uniform(50, 300, (40, 1)) * positions(rng, 40)
     with np.errstate(all="ignore"):
         potential, gradient = fitted.potential_and_gradient(where)
-        functions = fast(fitted)
-        np.testing.assert_array_equal(np.isfinite(functions.potential(where)), np.isfinite(potential))
-        same = np.isfinite(functions.gradient(where)).all(axis=1) == np.isfinite(gradient).all(axis=1)
+        compiled = compile_surrogate(fitted)
+        np.testing.assert_array_equal(np.isfinite(compiled.potential(where)), np.isfinite(potential))
+        same = np.isfinite(compiled.gradient(where)).all(axis=1) == np.isfinite(gradient).all(axis=1)
     assert same.all()
 
 
 def test_far_from_the_origin_and_correlated(rng):
-    """Where coordinates are large beside their spread, or nearly the same, digits must not be lost."""
+    """No digits are lost where coordinates are large compared with their spread, or strongly correlated."""
     factor = np.array([[1e-3, 0.0, 0.0], [1e-3, 1e-8, 0.0], [0.0, 0.0, 1e3]])
     whitening = Whitening.from_factor(np.array([5.0, 5.0, -1e6]), factor)
     white = rng.standard_normal((80, 3))
@@ -176,16 +149,16 @@ def test_far_from_the_origin_and_correlated(rng):
     ):
         network = recipe.fit(training, rng)
         where = training.position[:9]
-        potential, gradient = network.potential_and_gradient(where)
-        np.testing.assert_allclose(fast(network).potential(where), potential, rtol=1e-8, atol=1e-8)
-        # In whitened coordinates, where entries have one size; 1e5 is how alike the first two coordinates are.
-        got, wanted = (whitening.gradient_to_white(g) for g in (fast(network).gradient(where), gradient))
+        compiled, (potential, gradient) = compile_surrogate(network), network.potential_and_gradient(where)
+        np.testing.assert_allclose(compiled.potential(where), potential, rtol=1e-8, atol=1e-8)
+        # Compared in whitened coordinates, where all entries have about the same size.
+        got, wanted = (whitening.gradient_to_white(g) for g in (compiled.gradient(where), gradient))
         np.testing.assert_allclose(got, wanted, atol=1e-8 * np.abs(wanted).max())
 
 
 def test_a_batch_is_its_rows(fitted, rng):
     where = positions(rng, 7) * np.array([1.0, 1.0, 1.0, 1.0, 5.0, 40.0, 1e3])[:, None]
-    for function in fast(fitted):
+    for function in compile_surrogate(fitted):
         together = function(where)
         for i in range(len(where)):
             np.testing.assert_allclose(function(where[i : i + 1])[0], together[i], rtol=1e-9, atol=1e-9)
@@ -194,82 +167,104 @@ def test_a_batch_is_its_rows(fitted, rng):
 def test_shapes_and_nothing_is_overwritten(fitted, rng):
     where = positions(rng, 5)
     given = where.copy()
-    for function in fast(fitted):
+    compiled = compile_surrogate(fitted)
+    for function in compiled:
         first = function(where)
         kept = first.copy()
         function(where + 1.0)
         np.testing.assert_array_equal(where, given)
         np.testing.assert_array_equal(first, kept)
-    functions = fast(fitted)
-    assert functions.potential(np.empty((0, 3))).shape == (0,)
-    assert functions.gradient(np.empty((0, 3))).shape == (0, 3)
+    assert compiled.potential(np.empty((0, 3))).shape == (0,)
+    assert compiled.gradient(np.empty((0, 3))).shape == (0, 3)
 
 
-def test_surrogates_are_not_asked(fitted, monkeypatch, rng):
-    functions = fast(fitted)
+def test_methods_of_the_surrogate_are_not_called(fitted, monkeypatch, rng):
+    compiled = compile_surrogate(fitted)
     kind = FittedExpansion if isinstance(fitted, FittedExpansion) else type(fitted)
     for name in ("potential", "potential_and_gradient"):
         monkeypatch.delattr(kind, name)
         monkeypatch.delattr(Expansion, name)
-    for function in functions:
+    for function in compiled:
         assert np.isfinite(function(positions(rng, 9))).all()
 
 
-def stubborn(kind):
-    """Return a subclass with a potential of its own."""
+def overriding(kind):
+    """Return a subclass with its own potential."""
 
-    class Stubborn(kind):
+    class Overriding(kind):
         def potential(self, position):
             return np.full(len(position), 7.0)
 
         def potential_and_gradient(self, position):
             return self.potential(position), np.full(position.shape, 5.0)
 
-    return Stubborn
+    return Overriding
 
 
-def test_a_subclass_with_methods_of_its_own_is_asked(fitted, rng):
+def test_a_subclass_with_its_own_potential_is_called(fitted, rng):
     same = {field.name: getattr(fitted, field.name) for field in fields(fitted)}
-    functions = fast(stubborn(type(fitted))(**same))
-    assert (functions.potential(positions(rng, 3)) == 7.0).all()
-    assert (functions.gradient(positions(rng, 3)) == 5.0).all()
+    compiled = compile_surrogate(overriding(type(fitted))(**same))
+    assert (compiled.potential(positions(rng, 3)) == 7.0).all()
+    assert (compiled.gradient(positions(rng, 3)) == 5.0).all()
 
 
-def test_a_stranger_is_asked(rng):
-    class Stranger:
-        def potential(self, position):
-            return position.sum(axis=1)
+class Bowl:
+    """A surrogate of another kind."""
 
-        def potential_and_gradient(self, position):
-            return self.potential(position), np.ones(position.shape)
+    def potential(self, position):
+        return 0.5 * (position**2).sum(axis=1)
 
-    where = positions(rng, 3)
-    np.testing.assert_array_equal(fast(Stranger()).potential(where), where.sum(axis=1))
-    np.testing.assert_array_equal(fast(Stranger()).gradient(where), np.ones((3, 3)))
+    def potential_and_gradient(self, position):
+        return self.potential(position), position
+
+
+class CompiledBowl(Bowl):
+    """One that compiles itself."""
+
+    def compiled(self):
+        return self.potential, lambda position: position
+
+
+@pytest.mark.parametrize("surrogate", [Bowl(), CompiledBowl()], ids=["methods", "compiled"])
+def test_surrogates_of_another_kind(surrogate, rng):
+    frame, white = Whitening.from_factor(np.ones(2), [[2.0, 0.0], [1.0, 3.0]]), rng.standard_normal((5, 2))
+    where = frame.from_white(white)
+    assert_same(surrogate, where)
+    assert_same(surrogate, where, frame)
+
+
+@dataclass(frozen=True)
+class Fixed(FittedExpansion):
+    """A given expansion."""
+
+    given: Expansion
+
+    @cached_property
+    def expansion(self):
+        return self.given
 
 
 class OtherTrend(TrendBasis):
-    """A basis that may have its own way."""
+    """A subclass, which may override anything."""
 
 
 class OtherProfile(RationalQuadratic):
-    """A profile that may have its own way."""
+    """A subclass, which may override anything."""
 
 
-def test_an_expansion_with_unknown_parts_is_asked(rng):
-    whitening = Whitening(np.zeros(3), np.eye(3))
-    process = GaussianProcess(hyperparameters=KNOWN).fit(evaluations(rng, 10), rng).expansion
-    strange = [
+def test_sums_with_terms_that_have_no_compiled_form(rng):
+    nodes = GaussianProcess(hyperparameters=KNOWN).fit(evaluations(rng, 10), rng).basis
+    for basis in (
         OtherTrend(3),
         SumBasis((TrendBasis(3), OtherTrend(3))),
         SumBasis((TrendBasis(3), TrendBasis(3))),
-        replace(process.basis, profile=OtherProfile()),
-        SumBasis((process.basis, process.basis)),
-    ]
-    for basis in strange:
-        assert fast_expansion(Expansion(basis, np.zeros(basis.size), 0.0, whitening)) is None
-    known = SumBasis((TrendBasis(3), Guard(1.0), Guard(2.0)))
-    assert fast_expansion(Expansion(known, np.zeros(known.size), 0.0, whitening)) is not None
+        replace(nodes, profile=OtherProfile()),
+        SumBasis((nodes, nodes)),
+    ):
+        weights = rng.standard_normal(basis.size)
+        fixed = Fixed(Expansion(basis, weights, 0.0, Whitening(np.zeros(3), np.eye(3))))
+        assert compile_surrogate(fixed).potential == fixed.potential
+        assert_same(fixed, positions(rng, 9))
 
 
 @pytest.mark.parametrize("alpha", [0.5, 1.0, 3.0])
@@ -278,24 +273,16 @@ def test_rational_quadratics_of_any_power(alpha, rng):
     expansion = process.fit(evaluations(rng, 20), rng).expansion
     trend, nodes, guard = expansion.basis.bases
     basis = SumBasis((trend, replace(nodes, profile=RationalQuadratic(alpha)), guard))
-    expansion = replace(expansion, basis=basis)
-
-    class Plain(FittedExpansion):
-        @cached_property
-        def expansion(self):
-            return expansion
-
     for scale in (1.0, 30.0):
-        assert_same(Plain(), scale * positions(rng, 9))
+        assert_same(Fixed(replace(expansion, basis=basis)), scale * positions(rng, 9))
 
 
-def test_updates_have_functions_of_their_own(rng):
+def test_updates_are_compiled_anew(rng):
     for recipe in (QuadraticNetwork(radial=True), GaussianProcess(trend="radial", hyperparameters=KNOWN)):
         first = recipe.fit(evaluations(rng, 40), rng)
-        where, functions = positions(rng, 5), fast(first)
-        before = functions.gradient(where)
+        where, compiled = positions(rng, 5), compile_surrogate(first)
+        before = compiled.gradient(where)
         second = first.update(evaluations(rng, 20))
-        assert isinstance(second, FittedQuadratic | FittedProcess)
         assert_same(second, where)
-        np.testing.assert_array_equal(functions.gradient(where), before)
-        assert np.abs(fast(second).gradient(where) - before).max() > 1e-7
+        np.testing.assert_array_equal(compiled.gradient(where), before)
+        assert np.abs(compile_surrogate(second).gradient(where) - before).max() > 1e-7
