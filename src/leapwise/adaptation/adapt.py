@@ -115,7 +115,12 @@ def run_adaptation(
     if by_outputs:
         start = find_by_outputs(record, candidates, first)
     else:
-        if init is None and not plan.is_limited and not record.gradient:
+        if (
+            init is None
+            and not plan.is_limited
+            and not record.gradient
+            and record.settings.stages.more_starts
+        ):
             first = with_more_starts(record, first)
         start = spread_out(find(record, first, streams.shared), streams.n_chains)
     return learn_from(start, candidates, streams, plan.after(len(record)), tell)
@@ -130,12 +135,19 @@ def learn_from(
 ) -> Outcome:
     """Learn the posterior from where the typical set was found."""
     record, rng = candidates.record, streams.shared
-    evaluator, by_outputs = record.evaluator, record.evaluator.target.emulates_outputs
+    evaluator, stages, by_outputs = (
+        record.evaluator,
+        record.settings.stages,
+        record.evaluator.target.emulates_outputs,
+    )
     explorer = _explorer(record, candidates, start, rng)
     history: list[tuple[int, float]] = []
     homes = Homes.of(explorer)
     audits, walled, restarts = 0, "", 0
-    searches = MOST_SEARCHES if (by_outputs or record.gradient) and not plan.is_limited else 0
+    searches = 0
+    if (by_outputs or record.gradient) and not plan.is_limited:
+        wanted = stages.search_outputs if by_outputs else stages.search_density
+        searches = MOST_SEARCHES if wanted else 0
     evaluator.limit = record.begun + plan.most_in_all
     try:
         while True:
@@ -162,7 +174,7 @@ def learn_from(
                 plan, enough = plan.longer(len(record)), False
             if enough or len(record) + plan.reserve >= plan.most:
                 longer = plan.while_poor(len(record), candidates.sd)
-                if longer is None:
+                if longer is None or not stages.patience:
                     break
                 plan = longer
             else:
@@ -173,9 +185,9 @@ def learn_from(
         explorer.learn()
     homes.call_back(explorer)
     outcome = replace(_outcome(explorer, streams, history), walled=bool(walled))
-    if record.gradient and not plan.is_limited:
+    if record.gradient and not plan.is_limited and stages.trial_moves:
         outcome = _piloted(explorer, streams, history, outcome, plan.n_draws, tell)
-    if outcome.sd < USELESS and _is_worth_covering(plan):
+    if outcome.sd < USELESS and _is_worth_covering(plan) and stages.tails:
         room = 0 if plan.is_limited else evaluator.counts.n_exact + plan.reserve
         evaluator.limit = max(record.begun + plan.most_in_all, room)
         tell("look along tails", outcome.sd, explorer.accepted[-1])
@@ -226,7 +238,8 @@ def _explorer(
         record.evaluate(start.position[~known])
     row, known = record.recall(start.position)
     potential = np.where(known, record.potentials[row], np.inf)
-    walkers = first_walkers(start.position, potential, rng)
+    stages, n_warm = record.settings.stages, record.settings.explore.n_tempered
+    walkers = first_walkers(start.position, potential, rng, n_warm if stages.tempered else 0)
     return Explorer(record, candidates, start.frame, walkers, rng, record.lowest)
 
 
@@ -235,7 +248,7 @@ def _explore(explorer: Explorer, plan: Plan, history: list[tuple[int, float]], t
     record, candidates = explorer.record, explorer.candidates
     idle, fallen = 0, explorer.lowest - typical_height(explorer.frame.mean.size)
     while idle < MOST_IDLE:
-        if record.lowest < fallen:
+        if record.lowest < fallen and record.settings.stages.restart:
             return True
         known = len(record)
         explorer.round()
@@ -243,7 +256,7 @@ def _explore(explorer: Explorer, plan: Plan, history: list[tuple[int, float]], t
         if len(places):
             record.try_out(places, "scout", candidates.predict(places))
         idle = idle + 1 if len(record) == known else 0  # on a surrogate that lets nobody move
-        if idle == FEW_IDLE:
+        if idle == FEW_IDLE and record.settings.stages.narrow_frame:
             explorer.narrow_frame()
         history.append((len(record), candidates.sd))
         tell("explore", candidates.sd, explorer.accepted[-1])
@@ -256,6 +269,8 @@ def _explore(explorer: Explorer, plan: Plan, history: list[tuple[int, float]], t
 def _is_walled(explorer: Explorer, n_draws: int, tell: Tell) -> str:
     """Look beyond the frontier; learn from what was found there if it calls for more, and return what that was."""
     record, candidates = explorer.record, explorer.candidates
+    if not record.settings.stages.beyond:
+        return ""
     tell("look beyond", candidates.sd, explorer.accepted[-1])
     if len(record) > NEWS * candidates.n_known:
         explorer.learn()
@@ -274,9 +289,11 @@ def _is_surprised(explorer: Explorer, plan: Plan, tell: Tell) -> bool:
     record, candidates = explorer.record, explorer.candidates
     if not record.evaluator.target.has_gradient or plan.budget is not None:
         return False
+    if not record.settings.stages.exact_trajectories:
+        return False
     tell("audit", candidates.sd, explorer.accepted[-1])
     surprised = audit(explorer) > plan.few_surprises
-    if surprised or _is_worth_covering(plan):
+    if surprised or (_is_worth_covering(plan) and record.settings.stages.tails):
         explorer.learn()
     else:  # nobody would try what another training makes of it
         candidates.n_known = len(record)
@@ -340,7 +357,9 @@ def _outcome(explorer: Explorer, streams: Streams, history: list[tuple[int, floa
     candidates, record, walkers = explorer.candidates, explorer.record, explorer.walkers
     surrogate, frame, rng = candidates.surrogate, explorer.frame, explorer.rng
     jumps = find_jumps(surrogate, frame, places(explorer), rng)
-    kernel = freeze(surrogate, frame, walkers.position, candidates.sd, rng, jumps)
+    if jumps is not None and not record.settings.stages.jumps:
+        jumps = None
+    kernel = freeze(surrogate, frame, walkers.position, candidates.sd, rng, jumps, record.settings)
     exact = None
     if record.evaluator.target.has_gradient:
         exact = exact_kernel(explorer)

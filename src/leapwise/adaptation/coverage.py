@@ -77,13 +77,15 @@ def look_beyond(explorer: Explorer, n_draws: int = 4000) -> Literal["", "tail", 
     )
     with np.errstate(invalid="ignore"):
         pits = (said < record.lowest - GRAVE) & ~(potential < said + PIT)
-    tails, heights = look_along_tails(explorer, draws, matters(n_draws))
+    tails, heights = places[:0], potential[:0]
+    if record.settings.stages.tails:
+        tails, heights = look_along_tails(explorer, draws, matters(n_draws))
     send(
         explorer,
         np.concatenate([places[surprising], tails]),
         np.concatenate([potential[surprising], heights]),
     )
-    lost = _close_pockets(explorer, draws)
+    lost = _close_pockets(explorer, draws) if record.settings.stages.pockets else 0.0
     many = max(surprising.mean(), lost * MANY / MANY_LOST) > MANY
     if grave.any() or many or pits.any():
         return "wall"
@@ -126,7 +128,10 @@ def beyond(explorer: Explorer, draws: np.ndarray) -> np.ndarray:
     straight = others + _lengths(rng, ALONG, len(others)) * softest(surrogate, own, others)
     radius = np.linalg.norm(white[outermost], axis=1, keepdims=True)
     outwards = white[outermost] * (1.0 + _lengths(rng, OUTWARDS, len(outermost)) / np.maximum(radius, 1e-300))
-    found = own.from_white(np.concatenate([_ridge_ends(explorer, own, white), straight, outwards]))
+    ridges = white[:0]
+    if explorer.record.settings.stages.ridges:
+        ridges = _ridge_ends(explorer, own, white)
+    found = own.from_white(np.concatenate([ridges, straight, outwards]))
     return np.asarray(found[np.isfinite(found).all(axis=1)])
 
 

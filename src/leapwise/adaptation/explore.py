@@ -204,13 +204,15 @@ class Explorer:
             self.length, self.inner_steps = 0.7 * self.length, 1
 
 
-def first_walkers(position: np.ndarray, potential: np.ndarray, rng: np.random.Generator) -> Walkers:
+def first_walkers(
+    position: np.ndarray, potential: np.ndarray, rng: np.random.Generator, n_warm: int = N_WARM
+) -> Walkers:
     """Return cold walkers where the chains are, the lowest ones if they are many, and warm ones among them."""
     dim = position.shape[1]
     cold = np.sort(np.argsort(potential)[:MOST_COLD])
     # Nobody begins where there is no mass.
     cold = np.where(np.isfinite(potential[cold]), cold, np.argmin(potential))
-    warm = rng.choice(cold, N_WARM)
+    warm = rng.choice(cold, n_warm)
     rows = np.concatenate([cold, warm])
     exponent = np.ones(len(rows))
     exponent[len(cold) :] = 1.0 / (1.0 + 2.0 / np.sqrt(dim))
@@ -246,7 +248,7 @@ APART = 0.5
 def scouts(explorer: Explorer, n: int) -> np.ndarray:
     """Return at most `n` positions worth a look, ``(k, dim)``; none if the process is sure enough."""
     process = explorer.candidates.fitted.get("process")
-    if not isinstance(process, FittedProcess):
+    if not isinstance(process, FittedProcess) or not explorer.record.settings.stages.uncertain_points:
         return np.empty((0, explorer.frame.mean.size))
     pool = _pool(explorer.candidates, explorer.frame, explorer.walkers.position, explorer.rng)
     with np.errstate(all="ignore"):

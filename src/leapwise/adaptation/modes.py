@@ -104,7 +104,7 @@ class Homes:
     def call_back(self, explorer: Explorer) -> bool:
         """Put cold walkers back home if nobody comes by there; return whether any was."""
         lost = abandoned(explorer, self.position, self.potential)
-        if not lost.any():
+        if not lost.any() or not explorer.record.settings.stages.restore_modes:
             return False
         explorer.put(np.flatnonzero(explorer.walkers.cold)[lost], self.position[lost], self.potential[lost])
         return True

@@ -7,6 +7,7 @@ from typing import Literal
 
 import numpy as np
 
+from leapwise.adaptation.settings import DEFAULT, AdaptationSettings
 from leapwise.adaptation.stopping import USUAL_RATE, efficiency
 from leapwise.execution import Evaluation, Evaluator
 from leapwise.kernels import State
@@ -48,6 +49,7 @@ class EvaluationRecord:
     known: list[Evaluation] = field(default_factory=list)
     heard: list[Evaluation] = field(default_factory=list)
     trials: list[Trial] = field(default_factory=list)
+    settings: AdaptationSettings = DEFAULT
     begun: int = field(default=0, init=False)  # exact evaluations before it was begun
     aside: list[Evaluation] = field(default_factory=list, init=False)  # heard, but not learnt from
 
@@ -56,11 +58,16 @@ class EvaluationRecord:
         self.begun = self.evaluator.counts.n_exact
 
     @classmethod
-    def of(cls, evaluator: Evaluator, known: list[Evaluation] | None = None) -> EvaluationRecord:
+    def of(
+        cls,
+        evaluator: Evaluator,
+        known: list[Evaluation] | None = None,
+        settings: AdaptationSettings | None = None,
+    ) -> EvaluationRecord:
         """Begin one: gradients are worth their price but for models whose outputs are emulated."""
         target = evaluator.target
         gradient = target.has_gradient and not target.emulates_outputs
-        return cls(evaluator, gradient, list(known or []))
+        return cls(evaluator, gradient, list(known or []), settings=settings or DEFAULT)
 
     @property
     def everything(self) -> list[Evaluation]:

@@ -134,10 +134,11 @@ class Candidates:
         if self.target.emulates_outputs:
             return self._emulators(frame)
         found: dict[str, Surrogate] = {PLAIN: QuadraticNetwork(whitening=frame)}
-        few = self.target.dim <= FEW_PARAMETERS
-        if few or self._is_worth("network", TOO_PLAIN):
+        few, stages = self.target.dim <= FEW_PARAMETERS, self.record.settings.stages
+        if (few or self._is_worth("network", TOO_PLAIN)) and stages.hidden_units:
             found["network"] = QuadraticNetwork(N_HIDDEN, radial=True, whitening=frame)
-        if self._most >= ENOUGH * (self.target.dim + 1) and (few or self._needs_process):
+        large = self._most >= ENOUGH * (self.target.dim + 1)
+        if large and (few or self._needs_process) and stages.gaussian_process:
             found["process"] = replace(self._process, whitening=frame)
         return found
 
@@ -155,7 +156,7 @@ class Candidates:
     def _emulators(self, frame: Whitening) -> dict[str, Surrogate]:
         emulator = replace(OutputSurrogate.of(self.target), whitening=frame)  # type: ignore[arg-type]
         found: dict[str, Surrogate] = {"outputs": emulator}
-        if self._is_worth("outputs network", TOO_PLAIN):
+        if self._is_worth("outputs network", TOO_PLAIN) and self.record.settings.stages.hidden_units:
             found["outputs network"] = replace(emulator, n_hidden=N_HIDDEN)
         return found
 

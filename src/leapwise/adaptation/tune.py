@@ -25,6 +25,7 @@ import numpy as np
 from scipy.special import binom
 
 from leapwise.adaptation.modes import find_parts
+from leapwise.adaptation.settings import DEFAULT, AdaptationSettings
 from leapwise.adaptation.stopping import USELESS, acceptance
 from leapwise.adaptation.walk import Energy, find_step, settle, trace, transition, walk, within_mode
 from leapwise.kernels import Jumps, SurrogateTransition
@@ -59,6 +60,7 @@ def freeze(
     sd: float,
     rng: np.random.Generator,
     jumps: Jumps | None = None,
+    settings: AdaptationSettings = DEFAULT,
 ) -> SurrogateTransition:
     """Return the kernel of the draws, for a surrogate with sd(D) = `sd`; nothing changes from here on.
 
@@ -71,7 +73,7 @@ def freeze(
         return transition(surrogate, frame, step_size, SHAPES[0][0], FEWER_STEPS[0], jumps)
     accept = max(acceptance(sd), LEAST_ACCEPTANCE)
     chosen, settled, seen = _shaped(surrogate, frame, position, accept, rng, jumps)
-    if chosen.inner_steps < MANY:
+    if chosen.inner_steps < MANY or not settings.stages.components:
         return chosen
     parts = find_parts(surrogate, settled, seen, rng, jumps)
     if parts is None:

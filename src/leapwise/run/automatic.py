@@ -148,7 +148,7 @@ def try_again(
     some = np.linspace(len(seen) // 2, len(seen) - 1, MOST_SEEN).astype(int)
     seen = seen.rows(np.union1d(here, some))
     known = Evaluation(seen.position, seen.potential, seen.gradient, seen.outputs)
-    own = EvaluationRecord(evaluator, record.gradient, [known])
+    own = EvaluationRecord(evaluator, record.gradient, [known], settings=record.settings)
     plan = Plan(
         record.evaluator.target.dim, n_draws, _AGAIN + _AGAIN_EACH * seen.dim + n_probes(), reserve=n_probes()
     )

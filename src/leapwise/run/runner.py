@@ -90,7 +90,7 @@ class Job:
             budget = request.max_evaluations
             n_draws = self._planned * streams.n_chains
             plan = plan_for(request.target, n_draws, request.tune, budget, streams.n_chains)
-            self._seen = EvaluationRecord.of(evaluator, self.known)
+            self._seen = EvaluationRecord.of(evaluator, self.known, self.method.settings)
             init = request.init
             if init is None and self.known:
                 init = starts(self.known, request.chains, request.target, request.seed)

@@ -338,6 +338,8 @@ class Auto:
         The only candidate, such as ``SoftplusNetwork(1000)``. By default several are tried, and the one that predicts
         exact potentials best is taken: a quadratic, a quadratic with hidden nodes, a Gaussian process on gradients;
         for a `ForwardTarget`, emulators of its outputs.
+    settings : leapwise.adaptation.settings.AdaptationSettings, optional
+        Constants and stages of the adaptation, for experiments with the method itself; see that module.
 
     Examples
     --------
@@ -349,6 +351,7 @@ class Auto:
     """
 
     surrogate: Surrogate | None = None
+    settings: Any = None
 
     is_exact = True
 
