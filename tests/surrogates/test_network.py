@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from conformance import SurrogateConformance, evaluations, positions, skewed
@@ -23,7 +25,7 @@ class NetworkConformance(SurrogateConformance):
         white = everything.whiten(fitted.whitening)
         lesson = Lesson(fitted.basis, white, fitted.lesson.gradient_weight)
         weights, _ = lesson.solve(fitted.ridge)
-        return fitted.expansion.with_weights(weights[:-1], white.offset + weights[-1])
+        return replace(fitted.expansion, weights=weights[:-1], offset=white.offset + weights[-1])
 
 
 class TestSoftplusNetwork(NetworkConformance):

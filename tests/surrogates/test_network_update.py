@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -47,7 +49,9 @@ def test_update_equals_refit(recipe, gradients):
     fitted = start.update(second.rows(np.arange(25))).update(second.rows(np.arange(25, 40)))
     weights, base = refitted(start, first.join(second))
     unseen = np.random.default_rng(3).standard_normal((200, DIM))
-    expected = start.expansion.with_weights(weights[:-1], base + weights[-1]).potential_and_gradient(unseen)
+    expected = replace(
+        start.expansion, weights=weights[:-1], offset=base + weights[-1]
+    ).potential_and_gradient(unseen)
     for found, wanted in zip(fitted.potential_and_gradient(unseen), expected, strict=True):
         assert np.abs(found - wanted).max() < 1e-8 * wanted.std()
 
@@ -60,7 +64,7 @@ def test_single_evaluations_one_after_the_other(recipe):
         fitted = fitted.update(second.rows(np.arange(i, i + 1)))
     weights, base = refitted(start, first.join(second))
     unseen = np.random.default_rng(6).standard_normal((200, DIM))
-    expected = start.expansion.with_weights(weights[:-1], base + weights[-1]).potential(unseen)
+    expected = replace(start.expansion, weights=weights[:-1], offset=base + weights[-1]).potential(unseen)
     assert np.abs(fitted.potential(unseen) - expected).max() < 1e-8 * expected.std()
 
 
@@ -84,7 +88,7 @@ def test_update_after_training_by_gram_matrices(recipe, monkeypatch):
     monkeypatch.undo()
     weights, base = refitted(start, first.join(second))
     unseen = np.random.default_rng(12).standard_normal((200, DIM))
-    expected = start.expansion.with_weights(weights[:-1], base + weights[-1]).potential(unseen)
+    expected = replace(start.expansion, weights=weights[:-1], offset=base + weights[-1]).potential(unseen)
     assert np.abs(fitted.potential(unseen) - expected).max() < 1e-5 * expected.std()
 
 

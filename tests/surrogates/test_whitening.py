@@ -80,7 +80,7 @@ def test_a_coordinate_that_does_not_vary_keeps_unit_scale(rng):
 
 
 def test_positions_too_large_to_square_are_refused():
-    with pytest.raises(InputError, match="moderate size, got one of 1e\\+200"):
+    with pytest.raises(InputError, match="small enough to be squared, got one of 1e\\+200"):
         Whitening.from_positions(np.array([[1e200], [0.0], [1.0]]))
 
 

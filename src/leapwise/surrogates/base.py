@@ -1,24 +1,27 @@
-r"""What a surrogate is.
+r"""What a surrogate is: the interfaces, and sums of features with their derivatives.
 
-A `Surrogate` is a frozen recipe. Its `fit` returns a `Fitted`, which never changes: `update` returns a new one. Inside,
-everything is linear in trained weights :math:`v`: the potential is
+A `Surrogate` is a recipe, for example `QuadraticNetwork(20)`. Its `fit` returns a `Fitted`, which has a potential and
+its derivatives. Both are frozen: `update` returns a new fitted surrogate.
+
+All surrogates of the potential are linear in trained weights v,
 
 .. math:: \tilde U(q) = \sum_i v_i \, \phi_i(z) + b, \qquad z = F^{-1}(q - m),
 
-with features :math:`\phi_i` that a `Basis` provides together with their derivatives in whitened coordinates. The
-author of a basis writes the pointwise maths; `Expansion` does the batching and the change of coordinates. What has
-been learnt and the weights that follow from it are kept apart: a `FittedExpansion` solves for its weights when they are
-first asked for, so a chain of updates costs one solve and not many.
+with features :math:`\phi_i` of whitened coordinates z (`leapwise.surrogates.whitening`). A `Basis` gives the features
+and the derivatives of weighted sums of them by z. An `Expansion` adds the weights and the change of coordinates. A
+`FittedExpansion` is a trained surrogate that solves for its expansion when it is first needed, so that a chain of
+updates costs a single solve.
 
-A hash of all that a trained surrogate consists of.
+Notation of this package: q position, z whitened position, m and F mean and factor of the whitening, v output weights,
+w and d input weights and biases of hidden units, D = U - U~ discrepancy.
 """
 
 from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Protocol, Self
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -27,14 +30,14 @@ from leapwise.surrogates.whitening import Whitening
 
 
 class Fitted(Protocol):
-    """A trained surrogate of the potential. All methods take a batch of positions ``(n, dim)``."""
+    """A trained surrogate of the potential. All methods take positions ``(n, dim)``."""
 
     def potential(self, position: np.ndarray) -> np.ndarray:
         """Return potentials ``(n,)``."""
         ...
 
     def potential_and_gradient(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return potentials and their gradients ``(n, dim)``; this is a force for trajectories."""
+        """Return potentials ``(n,)`` and gradients ``(n, dim)``."""
         ...
 
     def hessian(self, position: np.ndarray) -> np.ndarray:
@@ -42,15 +45,15 @@ class Fitted(Protocol):
         ...
 
     def quadratic_contraction(self, position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
-        r"""Return :math:`v^T \partial_i H\, v`, ``(n, dim)``."""
+        r"""Return :math:`u^T (\partial_i H)\, u` for velocities u and the Hessian H, ``(n, dim)``."""
         ...
 
     def trace_contraction(self, position: np.ndarray, matrix: np.ndarray) -> np.ndarray:
-        r"""Return :math:`\mathrm{tr}(A\, \partial_i H)` for symmetric A ``(n, dim, dim)``, ``(n, dim)``."""
+        r"""Return :math:`\mathrm{tr}(A\, \partial_i H)` for symmetric matrices A ``(n, dim, dim)``, ``(n, dim)``."""
         ...
 
     def update(self, training: TrainingSet) -> Fitted:
-        """Return a new surrogate that has learnt from further evaluations too."""
+        """Return a new surrogate, trained on further evaluations as well."""
         ...
 
 
@@ -58,14 +61,15 @@ class Surrogate(Protocol):
     """A recipe for a surrogate of the potential."""
 
     def fit(self, training: TrainingSet, rng: np.random.Generator) -> Fitted:
-        """Learn from exact evaluations."""
+        """Train on exact evaluations; `rng` draws hidden units and other random choices."""
         ...
 
 
 class Basis(Protocol):
     """Features of whitened positions, and derivatives of weighted sums of them.
 
-    In all methods `white` is ``(n, dim)`` and `weights` ``(size,)``; nothing loops over rows, dimensions or features.
+    In all methods `white` are whitened positions ``(n, dim)`` and `weights` are ``(size,)``. A basis may have a method
+    ``hessian_product(white, weights, vector)`` if that is cheaper than forming Hessians.
     """
 
     @property
@@ -78,7 +82,7 @@ class Basis(Protocol):
         ...
 
     def gradient_features(self, white: np.ndarray) -> np.ndarray:
-        """Return the derivatives of all features, ``(n, dim, size)``, as rows to train on."""
+        """Return the derivatives of all features, ``(n, dim, size)``; gradients are fitted with these rows."""
         ...
 
     def value(self, white: np.ndarray, weights: np.ndarray) -> np.ndarray:
@@ -90,7 +94,7 @@ class Basis(Protocol):
         ...
 
     def hessian(self, white: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        """Return its Hessian, ``(n, dim, dim)``."""
+        """Return the Hessian of the weighted sum, ``(n, dim, dim)``."""
         ...
 
     def quadratic(self, white: np.ndarray, weights: np.ndarray, velocity: np.ndarray) -> np.ndarray:
@@ -104,14 +108,14 @@ class Basis(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Expansion:
-    """A weighted sum of features, seen from the caller's coordinates.
+    """A weighted sum of features as a function of positions.
 
     Parameters
     ----------
     basis : Basis
     weights : ndarray of shape (basis.size,)
     offset : float
-        Added to the sum: the output bias, and the mean potential of the training set.
+        Added to the sum: the output bias and the mean potential of the training set.
     whitening : Whitening
     """
 
@@ -135,7 +139,7 @@ class Expansion:
         return self.whitening.hessian_from_white(self.basis.hessian(white, self.weights))
 
     def hessian_product(self, position: np.ndarray, vector: np.ndarray) -> np.ndarray:
-        """Return Hessians times vectors ``(n, dim)``, without forming them where the basis knows how."""
+        """Return Hessians times vectors ``(n, dim)``."""
         white, vector = self.whitening.to_white(position), self.whitening.vector_to_white(vector)
         if hasattr(self.basis, "hessian_product"):
             product = self.basis.hessian_product(white, self.weights, vector)
@@ -153,32 +157,31 @@ class Expansion:
         white, matrix = self.whitening.to_white(position), self.whitening.matrix_to_white(matrix)
         return self.whitening.gradient_from_white(self.basis.trace(white, self.weights, matrix))
 
-    def with_weights(self, weights: np.ndarray, offset: float) -> Self:
-        """Return the same features with other weights."""
-        return replace(self, weights=weights, offset=offset)
-
 
 class FittedExpansion(ABC):
-    """A trained surrogate that is an `Expansion`, worked out when it is first asked for and then kept."""
+    """A trained surrogate that is an `Expansion`, solved for when it is first needed.
+
+    A subclass has what was learned as fields, and `expansion` as a cached property.
+    """
 
     @property
     @abstractmethod
     def expansion(self) -> Expansion:
-        """The surrogate as a weighted sum of features; a cached property."""
+        """The weighted sum of features, in a cached property."""
 
     @property
     def basis(self) -> Basis:
-        """Its features."""
+        """The features."""
         return self.expansion.basis
 
     @property
     def weights(self) -> np.ndarray:
-        """Their weights, ``(basis.size,)``."""
+        """The weights of the features, ``(basis.size,)``."""
         return self.expansion.weights
 
     @property
     def offset(self) -> float:
-        """What is added to their sum."""
+        """The constant that is added to the weighted sum."""
         return self.expansion.offset
 
     def potential(self, position: np.ndarray) -> np.ndarray:
@@ -207,7 +210,9 @@ class FittedExpansion(ABC):
 
 
 def fingerprint(fitted: object) -> str:
-    """Return a hash of all arrays and numbers in a trained surrogate: the same as long as nothing in it changes.
+    """Return a hash of all arrays and numbers in a trained surrogate.
+
+    A run compares it before and after sampling, to prove that the surrogate did not change.
 
     Examples
     --------
@@ -238,7 +243,7 @@ def _feed(digest: Any, value: object) -> None:
     elif is_dataclass(value):
         for field in fields(value):
             _feed(digest, getattr(value, field.name))
-    elif type(value).__module__.startswith("leapwise."):  # others may count or remember, which is no change
+    elif type(value).__module__.startswith("leapwise."):  # objects of users may count calls
         for name, each in sorted(vars(value).items()):
             digest.update(name.encode())
             _feed(digest, each)

@@ -1,6 +1,8 @@
-"""Exact evaluations as training data.
+"""Exact evaluations as training data: selected, whitened and centred before a surrogate is fitted.
 
-From evaluations to whitened rows: what is done before a surrogate learns, and before it learns more.
+A `TrainingSet` holds positions with their exact potentials, and gradients and outputs where they are known. Surrogates
+of the potential train on a `WhiteSet`: evaluations near the typical set, in whitened coordinates, with the mean
+potential subtracted. `first_rows` makes it for a fit, `further_rows` for an update.
 """
 
 from __future__ import annotations
@@ -16,19 +18,19 @@ from leapwise.surrogates.whitening import Whitening
 
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
-    """Positions with what is exactly known of them.
+    """Exact evaluations at positions.
 
     Parameters
     ----------
     position : array_like of shape (n, dim)
-        Without bounds, as an `Evaluator` takes them.
+        Unconstrained positions, as an `Evaluator` takes them.
     potential : array_like of shape (n,)
-        Minus log-density (and minus the log-Jacobian of any bounds), as an `Evaluator` gives it. Finite: leave out
-        positions without mass.
+        Minus log-density, and minus the log-Jacobian of any bounds, as an `Evaluator` gives it. It must be finite, so
+        leave out positions outside the support.
     gradient : array_like of shape (n, dim), optional
-        Of the potential; NaN in all entries of rows where it is not known.
+        Gradient of the potential; rows where it is not known are NaN.
     outputs : array_like of shape (n, m), optional
-        Of a forward model.
+        Outputs of the forward model.
 
     Examples
     --------
@@ -83,7 +85,7 @@ class TrainingSet:
         return int(self.position.shape[1])
 
     def rows(self, chosen: np.ndarray) -> TrainingSet:
-        """Return some of the evaluations, by index or mask."""
+        """Return the evaluations with the given indices or mask."""
         return TrainingSet(
             self.position[chosen],
             self.potential[chosen],
@@ -92,10 +94,10 @@ class TrainingSet:
         )
 
     def join(self, other: TrainingSet) -> TrainingSet:
-        """Return the evaluations of both, these first.
+        """Return these evaluations followed by those of another training set.
 
-        Gradients that only one of them has are NaN in the rows of the other. Outputs must be known in both, and equally
-        many, or in neither: half of them would be of no use to a surrogate of outputs.
+        If only one of them has gradients, they are NaN in the rows of the other. Outputs must be in both training sets,
+        in equal number, or in neither: a surrogate of outputs cannot use rows without outputs.
 
         Examples
         --------
@@ -106,13 +108,13 @@ class TrainingSet:
         """
         if self.dim != other.dim:
             raise InputError(
-                f"positions must have {self.dim} coordinates like those to join, got {other.dim}; "
-                "all evaluations must be of one target"
+                f"joined positions must have the same number of coordinates, got {self.dim} and {other.dim}; "
+                "join evaluations of one target only"
             )
         sizes = [None if part.outputs is None else part.outputs.shape[1] for part in (self, other)]
         if sizes[0] != sizes[1]:
             raise InputError(
-                f"outputs must be known in both training sets, equally many, or in neither, got {sizes[0]} and "
+                f"both training sets must have the same number of outputs, or neither any, got {sizes[0]} and "
                 f"{sizes[1]}; leave them out of both with TrainingSet(position, potential, gradient)"
             )
         gradients = [
@@ -129,32 +131,33 @@ class TrainingSet:
 
     @property
     def typical_height(self) -> float:
-        """How far above the lowest potential an evaluation may be and still be selected: ``12 + 1.5 dim``.
+        """Height above the lowest potential up to which evaluations are selected: ``12 + 1.5 dim``.
 
-        That is several standard deviations above the mean excess ``dim / 2`` of a Gaussian posterior.
+        Under a Gaussian posterior the height has the mean ``dim / 2`` and the standard deviation ``sqrt(dim / 2)``. The
+        limit is more than five standard deviations above the mean in any dimension.
         """
         return 12.0 + 1.5 * self.dim
 
     def select(self, height: float | None = None, *, at_least: int = 0) -> TrainingSet:
-        """Drop what lies far above the typical set.
+        """Return the evaluations near the typical set.
 
-        Kept are evaluations whose potential is at most `height` above the lowest, `typical_height` if not given, and
-        the lowest `at_least` of them in any case.
+        These are all evaluations at most `height` above the lowest potential (by default `typical_height`), and in any
+        case the `at_least` lowest.
         """
         height = self.typical_height if height is None else height
         rank = np.argsort(np.argsort(self.potential))
         return self.rows((self.potential - self.potential.min(initial=np.inf) <= height) | (rank < at_least))
 
     def require_variety(self) -> None:
-        """Raise unless there are two different positions to learn from."""
+        """Raise unless there are at least two different positions."""
         if len(self) < 2 or not (self.position != self.position[0]).any():
             raise InputError(
-                f"a surrogate needs at least two different positions to learn from, got {len(self)} "
-                "evaluation(s) of one position; explore more before fitting"
+                f"a surrogate needs at least two different positions to train on, got {len(self)} "
+                "evaluation(s) of one position; add evaluations at other positions"
             )
 
     def whiten(self, whitening: Whitening) -> WhiteSet:
-        """Return the evaluations in whitened coordinates, with the mean potential taken away."""
+        """Return the evaluations in whitened coordinates, with the mean potential subtracted."""
         known = np.zeros(0, dtype=int)
         gradient = None
         if self.gradient is not None:
@@ -172,12 +175,13 @@ class WhiteSet:
     ----------
     position : ndarray of shape (n, dim)
     value : ndarray of shape (n,)
-        Potentials less `offset`.
+        Potentials minus `offset`.
     gradient : ndarray of shape (k, dim) or None
         Gradients with respect to the whitened coordinates.
     has_gradient : ndarray of int, shape (k,)
         Rows of `position` that the gradients belong to.
     offset : float
+        The mean potential that was subtracted.
     """
 
     position: np.ndarray
@@ -187,7 +191,7 @@ class WhiteSet:
     offset: float
 
     def join(self, other: WhiteSet) -> WhiteSet:
-        """Return these evaluations and others with the same offset."""
+        """Return these evaluations followed by others with the same offset."""
         gradients = [part.gradient for part in (self, other) if part.gradient is not None]
         return WhiteSet(
             np.concatenate([self.position, other.position]),
@@ -199,14 +203,14 @@ class WhiteSet:
 
 
 def first_rows(training: TrainingSet, given: Whitening | None) -> tuple[Whitening, WhiteSet, float]:
-    """Leave out what is far above the typical set and whiten the rest, by their own covariance if nothing is given.
+    """Select evaluations near the typical set and whiten them, by their own covariance if no whitening is given.
 
     Returns
     -------
     whitening : Whitening
     white : WhiteSet
     lowest : float
-        The lowest potential, which `further_rows` asks for.
+        The lowest potential, an argument of `further_rows`.
 
     Examples
     --------
@@ -228,16 +232,16 @@ def first_rows(training: TrainingSet, given: Whitening | None) -> tuple[Whitenin
 def further_rows(
     training: TrainingSet, whitening: Whitening, offset: float, lowest: float
 ) -> tuple[WhiteSet | None, float]:
-    """Whiten further evaluations in the same way, with the same `offset` taken away from their potentials.
+    """Select and whiten further evaluations in the same way, subtracting the same `offset`.
 
-    Left out is what is far above `lowest`, the lowest potential seen before, and the new ones.
+    Heights are above the lowest of all potentials: `lowest`, of the evaluations before, and the new ones.
 
     Returns
     -------
     white : WhiteSet or None
-        None if nothing is left.
+        None if no evaluation is near the typical set.
     lowest : float
-        The lowest potential seen by now.
+        The lowest potential so far.
     """
     require_same_dim(training, whitening)
     lowest = min(lowest, float(np.min(training.potential, initial=np.inf)))
@@ -253,5 +257,5 @@ def require_same_dim(training: TrainingSet, whitening: Whitening) -> None:
     if training.dim != len(whitening.mean):
         raise InputError(
             f"training positions must have {len(whitening.mean)} coordinates like the whitening, "
-            f"got {training.dim}; all evaluations must be of one target"
+            f"got {training.dim}; train on evaluations of one target only"
         )

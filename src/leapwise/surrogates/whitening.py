@@ -1,14 +1,14 @@
-r"""Coordinates in which every posterior looks alike.
+r"""Whitened coordinates, in which every posterior has about zero mean and unit covariance.
 
-A surrogate learns in whitened coordinates :math:`z = F^{-1}(q - m)`, where :math:`F F^T` is about the covariance of the
-posterior. Ridge strengths, length scales and tolerances then mean the same for every problem. What it hands back is
-in the caller's coordinates:
+A surrogate is trained in whitened coordinates :math:`z = F^{-1}(q - m)`, where :math:`F F^T` is about the covariance of
+the posterior. Ridge strengths, length scales and tolerances then mean the same for every problem. Derivatives by
+positions are
 
 .. math::
     \nabla_q = F^{-T} \nabla_z, \qquad H_q = F^{-T} H_z F^{-1},
 
-and a contraction of the third derivative with vectors :math:`v` is one in whitened coordinates with
-:math:`F^{-1} v`.
+and a contraction of the third derivative with vectors u becomes the contraction in whitened coordinates with
+:math:`F^{-1} u`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from leapwise.errors import InputError
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """An affine change of coordinates.
+    """An affine change of coordinates to whitened ones.
 
     Parameters
     ----------
     mean : ndarray of shape (dim,)
-        Becomes the origin.
+        The position that becomes the origin.
     factor : ndarray of shape (dim, dim)
-        Lower triangular, with the posterior covariance about ``factor @ factor.T``.
+        Lower triangular; ``factor @ factor.T`` is about the posterior covariance.
 
     Examples
     --------
@@ -47,8 +47,8 @@ class Whitening:
     def from_positions(cls, position: np.ndarray) -> Whitening:
         """Whiten by the mean and covariance of positions ``(n, dim)``.
 
-        With few positions the covariance is shrunk towards its diagonal, by ``dim / (n + dim)``; a coordinate that does
-        not vary keeps unit scale.
+        The covariance is shrunk towards its diagonal by the share ``dim / (n + dim)``, which matters when there are few
+        positions. A coordinate that does not vary gets unit scale.
         """
         n, dim = position.shape
         mean = position.mean(axis=0)
@@ -57,13 +57,14 @@ class Whitening:
             variance = np.einsum("ij,ij->j", centred, centred) / n
         if not np.isfinite(variance).all():
             raise InputError(
-                f"positions must be of moderate size, got one of {np.abs(position).max():.3g}; drop such evaluations"
+                f"positions must be small enough to be squared, got one of {np.abs(position).max():.3g}; "
+                "leave out such evaluations"
             )
         scale = np.sqrt(np.where(variance > 0, variance, 1.0))
         correlation = (centred / scale).T @ (centred / scale) / n
         share = dim / (n + dim)
         shrunk = (1.0 - share) * correlation + share * np.eye(dim)
-        np.fill_diagonal(shrunk, 1.0 + 1e-10)
+        np.fill_diagonal(shrunk, 1.0 + 1e-10)  # so that rounding cannot make it singular
         return cls(mean, scale[:, None] * np.linalg.cholesky(shrunk))
 
     @classmethod
@@ -93,7 +94,7 @@ class Whitening:
         return (position - self.mean) @ self.inverse.T
 
     def from_white(self, white: np.ndarray) -> np.ndarray:
-        """Map whitened coordinates back."""
+        """Map whitened coordinates back to positions."""
         return self.mean + white @ self.factor.T
 
     def vector_to_white(self, vector: np.ndarray) -> np.ndarray:
@@ -101,17 +102,17 @@ class Whitening:
         return vector @ self.inverse.T
 
     def gradient_to_white(self, gradient: np.ndarray) -> np.ndarray:
-        """Map gradients ``(n, dim)`` with respect to the position to those with respect to whitened coordinates."""
+        """Map gradients ``(n, dim)`` by position to gradients by whitened coordinates."""
         return gradient @ self.factor
 
     def gradient_from_white(self, gradient: np.ndarray) -> np.ndarray:
-        """Map gradients back."""
+        """Map gradients by whitened coordinates to gradients by position."""
         return gradient @ self.inverse
 
     def hessian_from_white(self, hessian: np.ndarray) -> np.ndarray:
-        """Map Hessians ``(n, dim, dim)`` back."""
+        """Map Hessians ``(n, dim, dim)`` by whitened coordinates to Hessians by position."""
         return np.asarray(self.inverse.T @ hessian @ self.inverse)
 
     def matrix_to_white(self, matrix: np.ndarray) -> np.ndarray:
-        """Map inverse metrics ``(n, dim, dim)``, which transform like products of two vectors."""
+        """Map matrices ``(n, dim, dim)`` that transform like products of two vectors, such as inverse metrics."""
         return np.asarray(self.inverse @ matrix @ self.inverse.T)
