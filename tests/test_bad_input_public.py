@@ -249,7 +249,7 @@ ONE_EVALUATION = {
         lambda m: m.sample(m.answers(fail)),
         EvaluationError,
         "ConnectionError: the solver is down",
-        ["mend the model"],
+        ["fix the model"],
     ),
     "nothing back": (lambda m: m.sample(m.answers(None)), OutputError, "NoneType", ["return statement"]),
     "a vector back": (lambda m: m.sample(m.answers(lambda x: -x)), OutputError, "(2,)", ["sum over"]),

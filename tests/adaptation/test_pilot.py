@@ -51,7 +51,7 @@ class Asked:
 
     def __init__(self, potential, outside=0.0):
         self.potential, self.n, self.lowest = potential, 0, 0.0
-        self.evaluator, self.outside, self.unheard = self, lambda playing: outside, nullcontext
+        self.evaluator, self.outside, self.observed_by = self, lambda playing: outside, nullcontext
 
     def value(self, x):
         self.n += len(x)

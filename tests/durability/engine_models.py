@@ -89,10 +89,10 @@ def rows(*whats):
     return np.array([[what, float(i)] for i, what in enumerate(whats)])
 
 
-def gather(engine, parameters, gradient=False):
+def gather(engine, parameters, **options):
     """Return the answers by their row, each there exactly once."""
     found = {}
-    for answer in engine.answers(parameters, gradient=gradient):
+    for answer in engine.evaluate(parameters, **{"gradient": False, **options}):
         for row in answer.rows:
             assert int(row) not in found
             found[int(row)] = answer
@@ -100,10 +100,10 @@ def gather(engine, parameters, gradient=False):
     return [found[i] for i in range(len(parameters))]
 
 
-def values(engine, parameters):
+def values(engine, parameters, **options):
     """Return the log-density of each row, all of which must have been answered."""
-    found = gather(engine, parameters)
+    found = gather(engine, parameters, **options)
     for answer in found:
         if answer.error is not None:
             raise answer.error
-    return np.array([answer.raw.log_density[list(answer.rows).index(i)] for i, answer in enumerate(found)])
+    return np.array([answer.values.log_density[list(answer.rows).index(i)] for i, answer in enumerate(found)])

@@ -17,7 +17,7 @@ def main():
     with MPIPoolExecutor() as pool:
         same = np.array_equal(
             values(OnExecutor(sums(), pool), parameters),
-            values(InProcess(sums(), one_by_one=True), parameters),
+            values(InProcess(sums()), parameters, one_by_one=True),
         )
         kinds = [
             type(answer.error).__name__

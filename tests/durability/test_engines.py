@@ -24,9 +24,9 @@ from leapwise.errors import (
     WorkerError,
 )
 from leapwise.execution import InProcess, OnExecutor, engine_for, on_cores
-from leapwise.execution.executor import Gate
+from leapwise.execution.executor import TaskLock
 from leapwise.execution.pool import Pool
-from leapwise.execution.worker import evaluate, pack_target
+from leapwise.execution.worker import PackedTarget, evaluate_row
 from leapwise.targets.target import from_factory
 
 
@@ -43,13 +43,13 @@ class TestEveryRowHasOneAnswer:
     def test_values_and_gradients(self, engine_of):
         engine, parameters = engine_of(moody()), rows(OK, OK, OK)
         for i, answer in enumerate(gather(engine, parameters, gradient=True)):
-            assert answer.raw.log_density[0] == -0.5 * i**2
-            assert np.array_equal(answer.raw.gradient, -parameters[i : i + 1])
-        assert all(answer.raw.gradient is None for answer in gather(engine, parameters))
+            assert answer.values.log_density[0] == -0.5 * i**2
+            assert np.array_equal(answer.values.gradient, -parameters[i : i + 1])
+        assert all(answer.values.gradient is None for answer in gather(engine, parameters))
 
     def test_nothing_asked_nothing_answered(self, engine_of):
-        assert list(engine_of(moody()).answers(np.empty((0, 2)), gradient=False)) == []
-        assert list(engine_of(sums()).answers(np.empty((0, 40)), gradient=False)) == []
+        assert list(engine_of(moody()).evaluate(np.empty((0, 2)), gradient=False)) == []
+        assert list(engine_of(sums()).evaluate(np.empty((0, 40)), gradient=False)) == []
 
     def test_what_the_model_does_is_an_answer(self, engine_of):
         found = gather(engine_of(moody()), rows(OK, RAISE, EXIT, NAN, OK))
@@ -61,8 +61,8 @@ class TestEveryRowHasOneAnswer:
             type(None),
         ]
         assert str(found[2].error) == "SystemExit(7)"
-        assert np.isnan(found[3].raw.log_density[0])
-        assert found[4].raw.log_density[0] == -8.0
+        assert np.isnan(found[3].values.log_density[0])
+        assert found[4].values.log_density[0] == -8.0
 
     def test_seconds_are_those_inside_the_target(self, engine_of):
         parameters = np.array([[0.0, 1.0], [0.5, 2.0]])
@@ -73,7 +73,7 @@ class TestEveryRowHasOneAnswer:
         found = gather(engine_of(moody(), timeout=0.2), rows(OK, HANG, OK, RAISE))
         assert isinstance(found[1].error, EvaluationTimeout) and "0.2 s" in str(found[1].error)
         assert found[1].seconds >= 0.2
-        assert found[2].raw.log_density[0] == -2.0
+        assert found[2].values.log_density[0] == -2.0
         assert isinstance(found[3].error, KeyError)
 
     def test_waiting_for_a_worker_is_not_in_the_time(self):
@@ -91,16 +91,16 @@ class TestInProcess:
     def test_a_vectorised_target_is_called_once(self):
         sizes = []
         target = Target(lambda x: sizes.append(len(x)) or -np.sum(x**2, axis=1), dim=2, vectorized=True)
-        (answer,) = InProcess(target).answers(np.ones((4, 2)), gradient=False)
-        assert list(answer.rows) == [0, 1, 2, 3] and len(answer.raw.log_density) == 4
-        list(InProcess(target, one_by_one=True).answers(np.ones((3, 2)), gradient=False))
-        list(InProcess(target, timeout=5).answers(np.ones((2, 2)), gradient=False))
+        (answer,) = InProcess(target).evaluate(np.ones((4, 2)), gradient=False)
+        assert list(answer.rows) == [0, 1, 2, 3] and len(answer.values.log_density) == 4
+        list(InProcess(target).evaluate(np.ones((3, 2)), gradient=False, one_by_one=True))
+        list(InProcess(target, timeout=5).evaluate(np.ones((2, 2)), gradient=False))
         assert sizes == [4, 1, 1, 1, 1, 1]
 
     def test_rows_are_evaluated_as_they_are_asked_for(self):
         seen = []
         target = Target(lambda x: seen.append(x[0]) or 0.0, dim=1)
-        answers = InProcess(target).answers(np.arange(3.0)[:, None], gradient=False)
+        answers = InProcess(target).evaluate(np.arange(3.0)[:, None], gradient=False)
         next(answers)
         assert seen == [0.0]
 
@@ -110,11 +110,11 @@ class TestInProcess:
             time.sleep(5)
 
         with pytest.raises(KeyboardInterrupt):
-            list(InProcess(Target(log_density, dim=1)).answers(np.ones((1, 1)), gradient=False))
+            list(InProcess(Target(log_density, dim=1)).evaluate(np.ones((1, 1)), gradient=False))
 
     def test_closed(self):
         engine = InProcess(moody())
-        answers = engine.answers(rows(OK, OK), gradient=False)
+        answers = engine.evaluate(rows(OK, OK), gradient=False)
         next(answers)
         engine.close()
         with pytest.raises(EngineClosed):
@@ -133,7 +133,7 @@ class TestThreads:
         alone = np.concatenate([sums().evaluate(row[None], gradient=False).log_density for row in parameters])
         with ThreadPoolExecutor(4) as threads:
             assert np.array_equal(values(OnExecutor(sums(), threads), parameters), alone)
-        assert np.array_equal(values(InProcess(sums(), one_by_one=True), parameters), alone)
+        assert np.array_equal(values(InProcess(sums()), parameters, one_by_one=True), alone)
 
     def test_many_threads_ask_at_once(self):
         with ThreadPoolExecutor(5) as threads, ThreadPoolExecutor(20) as chains:
@@ -143,8 +143,8 @@ class TestThreads:
                 rng = np.random.default_rng(i)
                 for _ in range(20):
                     x = rng.uniform(size=(1, 2))
-                    (answer,) = engine.answers(x, gradient=False)
-                    assert answer.raw.log_density[0] == -0.5 * float(x[0] @ x[0])
+                    (answer,) = engine.evaluate(x, gradient=False)
+                    assert answer.values.log_density[0] == -0.5 * float(x[0] @ x[0])
 
             list(chains.map(chain, range(20)))
 
@@ -152,7 +152,7 @@ class TestThreads:
         seen = []
         target = Target(lambda x: seen.append(x[0]) or time.sleep(0.05) or 0.0, dim=1)
         with ThreadPoolExecutor(1) as threads:
-            answers = OnExecutor(target, threads).answers(np.arange(20.0)[:, None], gradient=False)
+            answers = OnExecutor(target, threads).evaluate(np.arange(20.0)[:, None], gradient=False)
             next(answers)
             answers.close()
         assert len(seen) <= 3
@@ -162,7 +162,9 @@ class TestThreads:
         target = Target(lambda x: release.wait(30) and 0.0, dim=1)
         with ThreadPoolExecutor(1) as threads, ThreadPoolExecutor(3) as chains:
             engine = OnExecutor(target, threads)
-            waiting = [chains.submit(list, engine.answers(np.ones((1, 1)), gradient=False)) for _ in range(3)]
+            waiting = [
+                chains.submit(list, engine.evaluate(np.ones((1, 1)), gradient=False)) for _ in range(3)
+            ]
             time.sleep(0.1)
             engine.close()
             try:
@@ -172,7 +174,7 @@ class TestThreads:
             finally:
                 release.set()
             with pytest.raises(EngineClosed):
-                list(engine.answers(np.ones((1, 1)), gradient=False))
+                list(engine.evaluate(np.ones((1, 1)), gradient=False))
             engine.close()
             assert threads.submit(int).result(5) == 0  # an executor that was given goes on
 
@@ -216,7 +218,9 @@ class TestLostOnTheWay:
         assert np.array_equal(values(engine, rows(*[OK] * 10)), -0.5 * np.arange(10.0) ** 2)
 
     def test_not_for_ever(self):
-        with pytest.raises(WorkerError, match=r"lost the same row 10 times .at last .*connection reset"):
+        with pytest.raises(
+            WorkerError, match=r"lost the same row 10 times .the last time .*connection reset"
+        ):
             values(OnExecutor(moody(), Flaky(lambda n: True)), rows(OK))
 
     def test_a_target_that_cannot_be_made_there(self, tmp_path):
@@ -227,7 +231,7 @@ class TestLostOnTheWay:
 
         engine = OnExecutor(from_factory(make), Flaky(lambda n: False))
         (tmp_path / "gone").touch()
-        with pytest.raises(WorkerError, match=r"cannot make the target .ModuleNotFoundError: No module"):
+        with pytest.raises(WorkerError, match=r"cannot build the target .ModuleNotFoundError: No module"):
             values(engine, rows(OK))
 
 
@@ -240,10 +244,11 @@ def test_after_a_time_out_the_worker_has_a_target_that_nobody_writes_into(monkey
         built.append(1)
         return moody()
 
-    parcel = pack_target(from_factory(make))
+    packed = PackedTarget.of(from_factory(make))
     monkeypatch.setattr("leapwise.execution.worker.pickle.loads", lambda payload: make())
     statuses = [
-        evaluate(parcel.key, parcel.payload, rows(what), False, 0.2, 0).status for what in (OK, OK, HANG, OK)
+        evaluate_row(packed.key, packed.payload, rows(what), False, 0.2, 0).status
+        for what in (OK, OK, HANG, OK)
     ]
     assert statuses == ["DONE"] * 4
     assert len(built) == 3  # here, at first, and after the one that hangs
@@ -253,11 +258,11 @@ def test_a_broken_pool_is_replaced_once():
     made = []
     pool = Pool(lambda: made.append(ThreadPoolExecutor(1)) or made[-1])
     for _ in range(3):  # three threads found it broken
-        pool.renew(0, OSError("broken"))
+        pool.replace(0, OSError("broken"))
     assert len(made) == 2 and pool.generation == 1
     pool.close()
     with pytest.raises(EngineClosed):
-        pool.renew(1, OSError("broken"))
+        pool.replace(1, OSError("broken"))
     assert len(made) == 2
 
 
@@ -289,20 +294,20 @@ def test_workers_that_take_turns_all_get_the_target(n, monkeypatch):
     assert n <= workers.n_carried <= 5 * n + 1
 
 
-class TestGate:
+class TestTaskLock:
     def test_alone_is_alone(self):
-        gate, inside, log = Gate(), [0], []
+        tasks, inside, log = TaskLock(), [0], []
 
         def together(_):
             for _ in range(200):
-                gate.enter()
+                tasks.begin()
                 inside[0] += 1
                 inside[0] -= 1
-                gate.leave()
+                tasks.end()
 
         def alone(_):
             for _ in range(20):
-                with gate.alone():
+                with tasks.alone():
                     log.append(inside[0])
                     inside[0] += 100
                     time.sleep(1e-4)
@@ -315,19 +320,19 @@ class TestGate:
         assert log == [0] * 80
 
     def test_closing_turns_those_away_who_wait(self):
-        gate = Gate()
-        gate.enter()
+        tasks = TaskLock()
+        tasks.begin()
 
         def alone():
-            with gate.alone():
+            with tasks.alone():
                 pass
 
         with ThreadPoolExecutor(2) as threads:
             jobs = [threads.submit(alone)]
             time.sleep(0.05)
-            jobs.append(threads.submit(gate.enter))
+            jobs.append(threads.submit(tasks.begin))
             time.sleep(0.05)
-            gate.close()
+            tasks.close()
             for job in jobs:
                 with pytest.raises(EngineClosed):
                     job.result(5)

@@ -29,7 +29,7 @@ def client():
 
 def test_the_same_values_as_alone_here(client):
     parameters = np.random.default_rng(1).standard_normal((20, 40))
-    expected = values(InProcess(sums(), one_by_one=True), parameters)
+    expected = values(InProcess(sums()), parameters, one_by_one=True)
     assert np.array_equal(values(OnExecutor(sums(), client.get_executor()), parameters), expected)
 
 

@@ -45,7 +45,7 @@ def workers(request):
 class TestWorkers:
     def test_the_same_values_as_alone_here(self, workers):
         parameters = np.random.default_rng(1).standard_normal((20, 40))
-        expected = values(InProcess(sums(), one_by_one=True), parameters)
+        expected = values(InProcess(sums()), parameters, one_by_one=True)
         assert np.array_equal(values(OnExecutor(sums(), workers), parameters), expected)
 
     def test_what_the_model_does_is_an_answer(self, workers):
@@ -54,7 +54,7 @@ class TestWorkers:
         )
         kinds = [type(answer.error) for answer in found]
         assert kinds == [type(None), KeyError, ModelError, ModelError, EvaluationTimeout, type(None)]
-        assert found[5].raw.log_density[0] == -12.5
+        assert found[5].values.log_density[0] == -12.5
         for answer, words in zip(found[1:4], ["as asked", "SystemExit", "as asked"], strict=True):
             (note,) = answer.error.__notes__
             assert words in note and "log_density" in note  # the traceback, as it was there
@@ -94,7 +94,7 @@ class TestDeaths:
         engine = engine_for(moody(), cores=2)
         found = gather(engine, rows(OK, DIE, OK, OK))
         assert isinstance(found[1].error, WorkerError) and "died each time" in str(found[1].error)
-        assert [found[i].raw.log_density[0] for i in (0, 2, 3)] == [0.0, -2.0, -4.5]
+        assert [found[i].values.log_density[0] for i in (0, 2, 3)] == [0.0, -2.0, -4.5]
         assert np.array_equal(values(engine, rows(OK)), [0.0])
         engine.close()
 
@@ -143,7 +143,7 @@ class TestDeaths:
 def test_closing_ends_what_runs():
     engine = engine_for(moody(), cores=1)
     values(engine, rows(OK))
-    waiting = engine.answers(rows(HANG), gradient=False)
+    waiting = engine.evaluate(rows(HANG), gradient=False)
     threading.Timer(0.3, engine.close).start()
     started = time.monotonic()
     with pytest.raises(EngineClosed):

@@ -12,7 +12,7 @@ import resume_cases as cases
 
 import leapwise as lw
 from leapwise.errors import EvaluationError
-from leapwise.execution import evaluator as settling
+from leapwise.execution import evaluator as evaluator_module
 from leapwise.storage import Ledger
 
 CASES = ("auto", "auto, values", "auto, outputs", "auto, vectorized", "HMC", "RNSHMC")
@@ -66,7 +66,7 @@ class Shaky(cases.Model):
 @pytest.mark.parametrize("case", some(CASES))
 @pytest.mark.parametrize("where", PLACES)
 def test_failures_that_pass_leave_no_trace(case, where, tmp_path, monkeypatch):
-    monkeypatch.setattr(settling, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(evaluator_module, "FIRST_PAUSE", 0.001)
     kind = cases.CASES[case][0]
     with ThreadPoolExecutor(3) if where == "threads" else nullcontext() as pool:
         options = cases.settings(case, executor=pool)
@@ -114,7 +114,7 @@ class TestLasting:
                 lw.sample(target, ledger=path, **options)
             error = caught.value
             assert error.parameters[0] > limit
-            assert "the same call goes on" in str(error) and str(path) in str(error)
+            assert "the same call continues" in str(error) and str(path) in str(error)
             assert not error.run.complete and error.run.failures.shape == (1, 3)
             n = error.run.draws.shape[1]
             assert np.array_equal(error.run.draws, whole.draws[:, :n])

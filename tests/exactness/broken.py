@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from leapwise import Evaluator, State
-from leapwise.targets.returns import Raw
+from leapwise.targets.returns import Values
 
 
 class Flattened:
@@ -23,7 +23,7 @@ class Flattened:
     def evaluate(self, parameters, *, gradient):
         raw = self.target.evaluate(parameters, gradient=gradient)
         slope = None if raw.gradient is None else raw.gradient / self.scale**2
-        return Raw(raw.log_density / self.scale**2, slope)
+        return Values(raw.log_density / self.scale**2, slope)
 
 
 @dataclass

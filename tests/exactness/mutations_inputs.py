@@ -9,8 +9,7 @@ from mutations import Independence, OneStep, Refusal, mistake
 from stand_ins import Fair
 
 from leapwise import HMC, Evaluator, Streams, SurrogateHMC, Target, UnitMetric
-from leapwise.execution.evaluator import Settling
-from leapwise.targets.returns import Raw
+from leapwise.targets.returns import Values
 from leapwise.testing import gumbel
 
 APART = Independence("HMC, chain by chain", HMC(0.9, 3, metric=UnitMetric()), gumbel())
@@ -53,15 +52,12 @@ BROKEN = Refusal("SurrogateHMC, model that fails for good", Unreliable(KERNEL, f
 
 def reject(patch):
     """Call a failure a density of zero."""
-    take = Settling.take
 
-    def give_up(self, answer):
-        good = take(self, answer)
-        for row in self.unsettled:
-            self.parts[row] = Raw(np.array([-np.inf]))
-        return good
+    def no_failures(values):
+        values.log_density[np.isnan(values.log_density)] = -np.inf
+        return np.zeros(len(values.log_density), dtype=bool)
 
-    patch.setattr(Settling, "take", give_up)
+    patch.setattr(Values, "failures", no_failures)
 
 
 @mistake("failed evaluation counted as rejection where it depends on the position", FLAKY)

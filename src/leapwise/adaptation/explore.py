@@ -373,6 +373,6 @@ def _discrepancies(
         return np.empty(0)
     with np.errstate(all="ignore"):
         predicted = np.asarray(outcome.kernel.surrogate.potential(places))  # type: ignore[union-attr]
-    with record.evaluator.unheard():  # values without gradients are not learnt from
+    with record.evaluator.observed_by(None):  # values without gradients are not learnt from
         discrepancy = record.evaluator.value(places).potential - predicted
     return discrepancy[~np.isnan(discrepancy)]

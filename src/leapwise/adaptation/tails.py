@@ -297,7 +297,7 @@ def _probe(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarra
     way = further.way(times[1])
     far = further.beyond(way)
     for _ in range(2):
-        with record.evaluator.unheard():
+        with record.evaluator.observed_by(None):
             second = record.evaluate(own.from_white(far))
         far = own.to_white(second.position)
         hidden[chosen] = np.maximum(hidden[chosen], further.hidden(second.potential, way))

@@ -1,17 +1,17 @@
-"""How rows of parameters are evaluated: in this process, or on any executor.
+"""Exact evaluations: the one way to call the target, and where the calls run.
 
-An engine is given rows inside the bounds and yields an `Answer` for each as it completes. It knows nothing of
-retries, limits or counts, which are the `Evaluator`'s, and nothing of chains. What it promises: an answer depends
-on the parameters of its row alone, never on the other rows, the worker or the order of completion; whatever the
-model does (raises, exits, hangs, kills its process) ends as an answer or as a typed error, not as a wait for ever.
+`Evaluator` takes positions and returns an `Evaluation`: it counts, retries, records to and replays from the ledger,
+and checks. It hands rows of parameters to an `Engine`, which calls ``target.evaluate`` in this process (`InProcess`) or
+on any executor (`OnExecutor`) and yields an `Attempt` for each call: values or an error, and seconds.
 """
 
-from leapwise.execution.engine import Answer, BlasThreads, Engine, InProcess
+from leapwise.execution.engine import Attempt, BlasThreads, Engine, InProcess
 from leapwise.execution.evaluator import Counts, Evaluation, Evaluator
-from leapwise.execution.executor import OnExecutor, engine_for, on_cores
+from leapwise.execution.executor import OnExecutor, engine_for
+from leapwise.execution.pool import on_cores
 
 __all__ = [
-    "Answer",
+    "Attempt",
     "BlasThreads",
     "Counts",
     "Engine",

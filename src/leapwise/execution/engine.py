@@ -1,8 +1,10 @@
-"""What an engine yields, and what an engine is.
+"""Where calls of the target run: the protocol of engines, and the engine that calls in this process.
 
-One call of a target that always comes back: with an answer, an error, or out of time.
-
-Rows evaluated by this thread, here and now.
+An engine is given rows of parameters inside the bounds and yields one `Attempt` for each call of the target, as it
+completes. It knows nothing of retries, limits or counts, which belong to the `Evaluator`. It guarantees that the
+values of a row depend on the parameters of that row alone, not on other rows, workers or the order of completion; and
+that whatever the model does (raise, exit, hang, kill its process) ends as an attempt or as a typed error, never as an
+endless wait.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ import math
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -19,80 +22,166 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from leapwise.errors import EngineClosed, EvaluationTimeout, InputError, ModelError
-from leapwise.targets.returns import Raw
+from leapwise.targets.returns import Values
 from leapwise.targets.target import AnyTarget
 
 
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """The outcome of one attempt at some rows of a request.
+@dataclass(eq=False)
+class Attempt:
+    """One attempt to evaluate some rows: their values or the error, and the time it took.
+
+    It is also the context manager in which the target is called: it measures the time and keeps what the model raises.
+    Ctrl-C in the main thread passes, since it is meant for the run.
 
     Attributes
     ----------
     rows : ndarray of int
         Which rows of the request these are.
-    raw : Raw or None
-        Their answers, stacked in the order of `rows`; not checked for finiteness. None if the attempt failed.
+    values : Values or None
+        Their values in the order of `rows`, not checked for finiteness. None if the attempt failed.
     error : Exception or None
-        What went wrong. An exception that was raised in another process has its traceback there as a note.
+        What went wrong. An exception raised in another process has its traceback there as a note.
     seconds : float
         Time inside the target, measured where it ran.
+
+    Examples
+    --------
+    >>> attempt = Attempt(np.arange(1))
+    >>> with attempt:
+    ...     attempt.values = Values(np.array([1.0 / 0.0]))
+    >>> attempt.error
+    ZeroDivisionError('float division by zero')
     """
 
     rows: np.ndarray
-    raw: Raw | None
-    error: Exception | None
-    seconds: float
+    values: Values | None = None
+    error: Exception | None = None
+    seconds: float = 0.0
+    _started: float = field(default=0.0, init=False, repr=False)
+
+    def __enter__(self) -> Self:
+        self._started = time.perf_counter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        self.seconds = time.perf_counter() - self._started
+        if error is None:
+            return False
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            return False
+        if isinstance(error, Exception):
+            self.error = error
+        else:  # the model called sys.exit, for example
+            self.error = ModelError(f"{type(error).__name__}({error})")
+            self.error.__cause__ = error
+        return True
 
 
 class Engine(Protocol):
     """A way to evaluate rows. Its methods may be called from several threads at once."""
 
-    def answers(self, parameters: np.ndarray, *, gradient: bool) -> Iterator[Answer]:
-        """Try each row of ``(n, dim)`` once and yield the answers as they complete, in any order.
+    def evaluate(
+        self, parameters: np.ndarray, *, gradient: bool, one_by_one: bool = False
+    ) -> Iterator[Attempt]:
+        """Try each row of ``(n, dim)`` once and yield the attempts as they complete, in any order.
 
-        Every row is in exactly one answer. Leaving the iteration early cancels what has not begun.
+        Every row is in exactly one attempt. With `one_by_one` each row is in an attempt of its own. Leaving the
+        iteration early cancels calls that have not begun.
         """
         ...
 
     def close(self) -> None:
-        """End: cancel what has not begun; threads that wait for an answer get `EngineClosed`."""
+        """End: cancel calls that have not begun; threads that wait for one get `EngineClosed`."""
         ...
 
 
-@dataclass(frozen=True, eq=False)
-class Outcome:
-    """What one call of a target came to: an answer, or what it raised, and the seconds it took."""
+class InProcess:
+    """Evaluate rows in this process: all in one call if the target is vectorised, else one call each.
 
-    raw: Raw | None
-    error: Exception | None
-    seconds: float
+    Parameters
+    ----------
+    target : Target or ForwardTarget
+        What to evaluate.
+    timeout : float, optional
+        Seconds that one row may take; rows are then evaluated one by one, each in a thread of its own. A call that
+        takes longer is abandoned, not stopped: it goes on in its thread, beside later calls.
+    threads : BlasThreads, optional
+        Given back to linear algebra while the target is called.
 
-
-def attempt(
-    target: AnyTarget, parameters: np.ndarray, gradient: bool, timeout: float | None = None
-) -> Outcome:
-    """Call the target once; give up waiting after `timeout` seconds.
-
-    Python cannot stop a call: one that is out of time is abandoned in a thread of its own, and goes on there.
+    Examples
+    --------
+    >>> from leapwise import Target
+    >>> engine = InProcess(Target(lambda x: -0.5 * x @ x, dim=2))
+    >>> [float(attempt.values.log_density[0]) for attempt in engine.evaluate(np.eye(2), gradient=False)]
+    [-0.5, -0.5]
     """
+
+    def __init__(
+        self, target: AnyTarget, timeout: float | None = None, *, threads: BlasThreads | None = None
+    ) -> None:
+        self._target = target
+        self._timeout = require_timeout(timeout)
+        self._threads = threads
+        self._closed = False
+
+    def evaluate(
+        self, parameters: np.ndarray, *, gradient: bool, one_by_one: bool = False
+    ) -> Iterator[Attempt]:
+        """Try each row once and yield the attempts in order."""
+        together = self._target.vectorized and self._timeout is None and not one_by_one
+        size = max(len(parameters), 1) if together else 1
+        for start in range(0, len(parameters), size):
+            if self._closed:
+                raise EngineClosed("this engine has been closed; make a new one")
+            rows = np.arange(start, start + size)
+            with self._model_threads():
+                if self._timeout is not None:
+                    attempt = call_target(self._target, parameters[rows], gradient, self._timeout)
+                    attempt.rows = rows
+                else:  # called right here, not through `call_target`: the user's traceback stays short
+                    attempt = Attempt(rows)
+                    with attempt:
+                        attempt.values = self._target.evaluate(parameters[rows], gradient=gradient)
+            yield attempt
+
+    def close(self) -> None:
+        """End: no further row is begun."""
+        self._closed = True
+
+    def _model_threads(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._threads is None else self._threads.for_model()
+
+
+def call_target(
+    target: AnyTarget, parameters: np.ndarray, gradient: bool, timeout: float | None = None
+) -> Attempt:
+    """Call the target once, and stop waiting after `timeout` seconds.
+
+    Python cannot stop a call: one that takes too long is abandoned in a thread of its own, and goes on there.
+    """
+    attempt = Attempt(np.arange(len(parameters)))
     if timeout is None:
-        return _call(target, parameters, gradient)
-    outcomes: list[Outcome] = []
+        with attempt:
+            attempt.values = target.evaluate(parameters, gradient=gradient)
+        return attempt
+    finished: list[Attempt] = []
     started = time.perf_counter()
     thread = threading.Thread(
-        target=lambda: outcomes.append(_call(target, parameters, gradient)),
+        target=lambda: finished.append(call_target(target, parameters, gradient)),
         name="leapwise evaluation",
-        daemon=True,  # one that never ends must not keep the process alive
+        daemon=True,  # a call that never ends must not keep the process alive
     )
     thread.start()
     thread.join(timeout)
-    if outcomes:
-        return outcomes[0]
-    error = EvaluationTimeout(
-        f"the evaluation took longer than the {timeout:g} s allowed; allow more (timeout=), or mend the model"
+    if finished:
+        return finished[0]
+    attempt.error = EvaluationTimeout(
+        f"the evaluation took longer than the {timeout:g} s allowed; allow more (timeout=), or fix the model"
     )
-    return Outcome(None, error, time.perf_counter() - started)
+    attempt.seconds = time.perf_counter() - started
+    return attempt
 
 
 def require_timeout(timeout: Any) -> float | None:
@@ -107,116 +196,49 @@ def require_timeout(timeout: Any) -> float | None:
     return float(timeout)
 
 
-def _call(target: AnyTarget, parameters: np.ndarray, gradient: bool) -> Outcome:
-    started = time.perf_counter()
-    raw: Raw | None = None
-    error: Exception | None = None
-    try:
-        raw = target.evaluate(parameters, gradient=gradient)
-    except Exception as caught:
-        error = caught
-    except BaseException as caught:
-        # Ctrl-C arrives in the main thread and is for the run; anything else, such as sys.exit, is the model's doing.
-        if isinstance(caught, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            raise
-        error = ModelError(f"{type(caught).__name__}({caught})")
-        error.__cause__ = caught
-    return Outcome(raw, error, time.perf_counter() - started)
-
-
-class InProcess:
-    """Evaluate rows in this process: all in one call if the target is vectorised, else one call each.
-
-    Parameters
-    ----------
-    target : Target or ForwardTarget
-        What to evaluate.
-    timeout : float, optional
-        Seconds that one row may take; rows are then evaluated one by one, each in a thread of its own. A call that
-        is out of time is abandoned, not stopped: it goes on in its thread, beside later calls.
-    one_by_one : bool
-        Whether a vectorised target is given its rows one by one as well, as on an executor. The results are then
-        those of an executor to the last bit, where a product over a whole batch may round differently.
-    threads : BlasThreads, optional
-        Given back to linear algebra while the target is called.
-
-    Examples
-    --------
-    >>> from leapwise import Target
-    >>> engine = InProcess(Target(lambda x: -0.5 * x @ x, dim=2))
-    >>> [float(answer.raw.log_density[0]) for answer in engine.answers(np.eye(2), gradient=False)]
-    [-0.5, -0.5]
-    """
-
-    def __init__(
-        self,
-        target: AnyTarget,
-        timeout: float | None = None,
-        *,
-        one_by_one: bool = False,
-        threads: BlasThreads | None = None,
-    ) -> None:
-        self._target = target
-        self._threads = threads if threads is not None and threads.matter else None
-        self._timeout = require_timeout(timeout)
-        self._together = target.vectorized and timeout is None and not one_by_one
-        self._closed = False
-
-    def answers(self, parameters: np.ndarray, *, gradient: bool) -> Iterator[Answer]:
-        """Try each row once and yield the answers in order."""
-        size = max(len(parameters), 1) if self._together else 1
-        for start in range(0, len(parameters), size):
-            if self._closed:
-                raise EngineClosed("this engine has been closed; make a new one")
-            rows = np.arange(start, start + size)
-            if self._threads is not None:
-                self._threads.widen()
-            try:
-                found = attempt(self._target, parameters[rows], gradient, self._timeout)
-            finally:
-                if self._threads is not None:
-                    self._threads.narrow()
-            yield Answer(rows, found.raw, found.error, found.seconds)
-
-    def close(self) -> None:
-        """End: no further row is begun."""
-        self._closed = True
-
-
 class BlasThreads:
-    """While this context lasts, linear algebra in this process has one thread, but in `widen` ... `narrow`.
+    """While this context lasts, linear algebra has one thread in this process; calls of the model get theirs back.
+
+    A surrogate's products have few rows. Divided among the threads of BLAS they take up to five times as long, most
+    of it waiting, and how they are divided decides how they round. The model's own products may be large, so it has
+    all threads while it is called.
 
     Examples
     --------
     >>> with BlasThreads() as threads:
-    ...     threads.widen()
-    ...     threads.narrow()
+    ...     with threads.for_model():
+    ...         pass
     """
 
     def __init__(self) -> None:
         found = ThreadpoolController().select(user_api="blas").lib_controllers
         self._libraries = [(each, each.num_threads) for each in found if each.num_threads > 1]
 
-    @property
-    def matter(self) -> bool:
-        """Whether there is more than one thread to speak of."""
-        return bool(self._libraries)
+    def for_model(self) -> AbstractContextManager[None]:
+        """Give linear algebra the threads that it had, as long as this context lasts."""
+        return self._all() if self._libraries else nullcontext()
 
-    def widen(self) -> None:
-        """Give linear algebra the threads that it had."""
+    @contextmanager
+    def _all(self) -> Iterator[None]:
+        self._restore()
+        try:
+            yield
+        finally:
+            self._use_one()
+
+    def _restore(self) -> None:
         for library, n in self._libraries:
             library.set_num_threads(n)
 
-    def narrow(self) -> None:
-        """Leave it one thread."""
+    def _use_one(self) -> None:
         for library, _ in self._libraries:
             library.set_num_threads(1)
 
     def __enter__(self) -> Self:
-        self.narrow()
+        self._use_one()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.widen()
+        self._restore()

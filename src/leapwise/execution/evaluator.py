@@ -1,7 +1,7 @@
 """The one way to an exact evaluation.
 
-The evaluator maps positions to parameters, calls the target, checks what comes back, adds the Jacobian,
-counts, times, and applies the rules for failures:
+The evaluator maps positions to parameters, has the engine call the target, checks what comes back, adds the Jacobian,
+counts, times, records to the ledger or replays from it, and applies the rules for failures:
 
 * a log-density of -inf is legal: the potential is +inf and the position will be rejected;
 * an exception, a NaN, a log-density of +inf, or a non-finite gradient at a finite log-density is a *failure*.
@@ -10,123 +10,40 @@ counts, times, and applies the rules for failures:
   potential of +inf, and it is counted;
 * a position that is not finite, or whose parameter is not representable inside its bounds, has potential +inf
   and is not evaluated;
-* a result of the wrong shape or dtype is an `OutputError` at once: trying again would not mend it.
-
-One request on its way: which rows are settled, and which have to be tried again.
-
-What has been spent on exact evaluations.
-
-Rows to answers: from the record, or from the engine; counted, retried, and given up by the rules.
-
-What a failure is, and what becomes of it, is told in `leapwise.execution.evaluator`.
-
-Is the target still the one that a ledger is of?
+* a result of the wrong shape or dtype is an `OutputError` at once: a retry would not fix it.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
 
+from leapwise.checks import require_whole
 from leapwise.errors import BudgetError, EvaluationError, InputError, LedgerMismatch, OutputError, WorkerError
-from leapwise.execution.engine import Answer, BlasThreads, Engine, InProcess
+from leapwise.execution.engine import Attempt, BlasThreads, Engine, InProcess
 from leapwise.storage import Row
 from leapwise.storage.replay import Journal
-from leapwise.targets.returns import Raw, stack
+from leapwise.targets.returns import Values, stack
 from leapwise.targets.target import AnyTarget
 
-#: Seconds to wait before the second retry of a failing row; twice as long before each further one.
+#: Seconds to wait before the second retry of a failing row; twice as long before each further one, up to the longest.
+#: A guess: long enough for a licence server or a network disk to recover, short beside an expensive evaluation.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 
-
-@dataclass(frozen=True, eq=False)
-class Failed:
-    """A row that failed in its last attempt: what came of it, how often it was tried, and the time that took."""
-
-    raw: Raw | None
-    error: Exception | None
-    attempts: int
-    seconds: float
-
-    @property
-    def what(self) -> str:
-        """What happened, in a few words."""
-        if self.error is not None:
-            return f"raised {type(self.error).__name__}: {self.error}"
-        if self.raw is not None and np.isfinite(self.raw.log_density[0]):
-            return "returned a gradient that is not finite"
-        return f"returned a log-density of {self.raw.log_density[0] if self.raw is not None else np.nan}"
-
-
-@dataclass(eq=False)
-class Settling:
-    """Rows of one request: answers of those that are settled, and the last failure of those that ever failed."""
-
-    n_rows: int
-    parts: dict[int, Raw] = field(default_factory=dict)
-    failed: dict[int, Failed] = field(default_factory=dict)
-
-    @property
-    def unsettled(self) -> list[int]:
-        """The rows that have failed up to now."""
-        return sorted(self.failed.keys() - self.parts.keys())
-
-    def take(self, answer: Answer) -> np.ndarray:
-        """Note an answer; return which of *its* rows are settled by it."""
-        n, raw = len(answer.rows), answer.raw
-        good = np.zeros(n, dtype=bool) if raw is None else ~raw.failures()
-        for i in np.flatnonzero(~good):
-            row = int(answer.rows[i])
-            before = self.failed.get(row)
-            self.failed[row] = Failed(
-                None if raw is None else raw.row(int(i)),
-                answer.error,
-                1 + (0 if before is None else before.attempts),
-                answer.seconds / n + (0.0 if before is None else before.seconds),
-            )
-        if raw is not None:
-            for i in np.flatnonzero(good):
-                self.parts[int(answer.rows[i])] = raw.row(int(i))
-        return good
-
-    @property
-    def raw(self) -> Raw:
-        """All answers, in order; every row must be settled."""
-        return stack([self.parts[row] for row in range(self.n_rows)])
-
-
-def pause(retry: int) -> None:
-    """Wait before a retry, the first being number 1: that one is at once, and further ones ever later."""
-    if retry > 1:
-        time.sleep(min(FIRST_PAUSE * 2.0 ** (retry - 2), LONGEST_PAUSE))
-
-
-def failure_message(parameters: np.ndarray, failed: Failed) -> str:
-    """Return one sentence about a row that failed for good."""
-    if isinstance(failed.error, WorkerError):
-        words = " ".join(str(failed.error).split())
-        return f"the target could not be evaluated at parameters {shown(parameters)}: {words}"
-    retries = failed.attempts - 1
-    again = f" (and again when retried {retries} time{'s' if retries > 1 else ''})" if retries else ""
-    return (
-        f"the target {failed.what} at parameters {shown(parameters)}{again}; return -inf where the density is zero, "
-        "mend the model there, or pass on_failure='reject' to declare such points outside the support"
-    )
-
-
-def shown(parameters: np.ndarray) -> str:
-    """Return parameters as people read them."""
-    return np.array2string(parameters, precision=6, threshold=12, separator=", ", max_line_width=1000)
+#: How near a repeated log-density must come to the recorded one, relative to its size if that is above 1. A guess:
+#: looser than the rounding of another machine or library, tighter than a change of model or data that matters.
+_SAME_LOG_DENSITY = 1e-6
 
 
 @dataclass
 class Counts:
-    """What has been spent.
+    """What has been spent on exact evaluations.
 
     Attributes
     ----------
@@ -135,7 +52,7 @@ class Counts:
     value_seconds, gradient_seconds : float
         Time inside the target for either.
     n_failures : int
-        Positions that failed for good.
+        Positions that still failed when they were retried.
     """
 
     n_values: int = 0
@@ -146,8 +63,17 @@ class Counts:
 
     @property
     def n_exact(self) -> int:
-        """All requests, with gradient or without."""
+        """All evaluations, with gradient or without."""
         return self.n_values + self.n_gradients
+
+    def add(self, n: int, seconds: float, *, gradient: bool) -> None:
+        """Count evaluations of one kind."""
+        if gradient:
+            self.n_gradients += n
+            self.gradient_seconds += seconds
+        else:
+            self.n_values += n
+            self.value_seconds += seconds
 
     def copy(self) -> Counts:
         """Return a snapshot."""
@@ -158,260 +84,9 @@ class Counts:
         return Counts(**{name: value - getattr(earlier, name) for name, value in vars(self).items()})
 
 
-@dataclass
-class Settler:
-    """Answers for rows of parameters inside the bounds; see `Evaluator`, whose lower half this is."""
-
-    target: AnyTarget
-    on_failure: Literal["raise", "reject"] = "raise"
-    retries: int = 1
-    counts: Counts = field(default_factory=Counts)
-    limit: int | None = None
-    engine: Engine | None = None
-    journal: Journal | None = None
-    threads: BlasThreads | None = None
-    last_failure: str = field(default="", init=False)
-    failures: list[np.ndarray] = field(default_factory=list, init=False, repr=False)
-    # What to do while an evaluation is under way and until it is recorded: threads let others compute meanwhile.
-    aside: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, init=False, repr=False)
-    # The requests that have passed `_call_square`, and those that were ever answered.
-    _proven: set[bool] = field(default_factory=set, init=False, repr=False)
-    _answered: set[bool] = field(default_factory=set, init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        if isinstance(self.target, type) or not hasattr(self.target, "evaluate"):
-            raise InputError(
-                f"target must be a Target or a ForwardTarget, got {type(self.target).__name__}; "
-                "wrap a function as Target(log_density, dim=...)"
-            )
-        if self.on_failure not in ("raise", "reject"):
-            raise InputError(
-                f"on_failure must be 'raise' or 'reject', got {self.on_failure!r}; choose one of them"
-            )
-        if (
-            isinstance(self.retries, bool)
-            or not isinstance(self.retries, (int, np.integer))
-            or self.retries < 0
-        ):
-            raise InputError(
-                f"retries must be a whole number of at least 0, got {self.retries!r}; the default is 1"
-            )
-        engine = self.engine
-        self._engine: Engine = InProcess(self.target, threads=self.threads) if engine is None else engine
-        # Any other takes rows one by one as it is.
-        self._one_by_one: Engine = (
-            InProcess(self.target, one_by_one=True, threads=self.threads) if engine is None else engine
-        )
-
-    @property
-    def proven(self) -> list[bool]:
-        """Of which requests, without and with gradient, it is known that answers for many points are one for each."""
-        return sorted(self._proven)
-
-    def trust_shapes(self, proven: Collection[bool] = (False, True)) -> None:
-        """Take it that the target was asked before, by an earlier run, and that its answers had the right shape.
-
-        A run that goes on must ask as the earlier one would have, to the point: see `_call_square`.
-        """
-        self._proven |= set(proven)
-        self._answered |= {False, True}
-
-    def settle(
-        self, position: np.ndarray, parameters: np.ndarray, *, gradient: bool
-    ) -> tuple[np.ndarray, Raw]:
-        """Return positions and answers of rows inside the bounds: from the record as far as it goes, then anew."""
-        journal, n = self.journal, len(parameters)
-        if journal is None:
-            with self.aside():
-                return position, self._call(position, parameters, gradient=gradient)
-        recalled = journal.recall(position, gradient=gradient)
-        blank = np.array([row is None for row in recalled], dtype=bool)
-        if blank.all():
-            index = journal.claim(n) + np.arange(n)
-            with self.aside():
-                return position, self._call(position, parameters, gradient=gradient, index=index)
-        position = np.stack(
-            [point if row is None else row.position for point, row in zip(position, recalled, strict=True)]
-        )
-        parts = {i: self._replay(row, gradient=gradient) for i, row in enumerate(recalled) if row is not None}
-        index = journal.claim(n) + np.arange(n)
-        if blank.any():
-            with self.aside():
-                anew = self._call(position[blank], parameters[blank], gradient=gradient, index=index[blank])
-            parts |= {int(i): anew.row(j) for j, i in enumerate(np.flatnonzero(blank))}
-        if self._is_square(n):
-            self._proven.add(gradient)  # when this was recorded
-        return position, stack([parts[i] for i in range(n)])
-
-    def _replay(self, row: Row, *, gradient: bool) -> Raw:
-        """Return a recorded answer, and count it as it was counted when it was made."""
-        self._require_room(1)
-        was_run = row.outputs is not None or row.log_density > -np.inf or not self.target.emulates_outputs
-        self._count(row.attempts if was_run or row.status == "rejected" else 0, row.seconds, gradient)
-        self._answered.add(gradient)
-        if row.status == "rejected":
-            self._note_failure(self.target.transform.to_parameters(row.position[None])[0], row.message)
-        return Raw(
-            np.array([row.log_density]),
-            None if row.gradient is None else row.gradient[None],
-            None if row.outputs is None else row.outputs[None],
-        )
-
-    def _call(
-        self, position: np.ndarray, parameters: np.ndarray, *, gradient: bool, index: np.ndarray | None = None
-    ) -> Raw:
-        """Evaluate rows, all at once if the engine can; those that fail are tried again, one by one."""
-        n = len(parameters)
-        if not n:
-            return Raw(np.empty(0), np.empty((0, self.target.dim)) if gradient else None)
-        if self._is_square(n) and gradient not in self._proven:
-            return self._call_square(position, parameters, gradient=gradient, index=index)
-        settling, rows, batch_raised = Settling(n), np.arange(n), False
-        for attempt in range(self.retries + 2):
-            pause(attempt)
-            for answer in self._answers(
-                parameters if attempt == 0 else parameters[rows], gradient=gradient, again=attempt > 0
-            ):
-                raw = answer.raw
-                if (
-                    raw is not None and len(raw.log_density) == n and raw.is_finite
-                ):  # nothing can be wrong with it
-                    self._record(settling, answer, position, index)
-                    return raw
-                if attempt:
-                    answer = replace(answer, rows=rows[answer.rows])
-                batch_raised |= raw is None and len(answer.rows) > 1
-                self._record(settling, answer, position, index, settling.take(answer))
-            # A batch that raises does not say which row it was: each is tried alone, were it without retries.
-            most = max(self.retries, int(batch_raised))
-            rows = np.array([row for row in settling.unsettled if attempt < most], dtype=int)
-            if not len(rows):
-                break
-        for row in settling.unsettled:
-            where = None if index is None else int(index[row])
-            settling.parts[row] = self._give_up(
-                position[row], parameters[row], settling.failed[row], gradient, where
-            )
-        return settling.raw
-
-    def _is_square(self, n: int) -> bool:
-        return self.target.vectorized and n == self.target.dim > 1
-
-    def _call_square(
-        self, position: np.ndarray, parameters: np.ndarray, *, gradient: bool, index: np.ndarray | None
-    ) -> Raw:
-        """Evaluate as many rows as there are parameters, for the first time, in two parts.
-
-        A sum over the wrong axis would have the right shape, and only there: one row alone gives it away.
-        """
-        parts = [
-            self._call(
-                position[part],
-                parameters[part],
-                gradient=gradient,
-                index=None if index is None else index[part],
-            )
-            for part in (slice(0, 1), slice(1, None))
-        ]
-        self._proven.add(gradient)
-        return stack(parts)
-
-    def _answers(self, parameters: np.ndarray, *, gradient: bool, again: bool) -> Iterator[Answer]:
-        """Try rows once, counted and timed."""
-        n = len(parameters)
-        self._require_room(n)
-        engine, n_answered = self._one_by_one if again else self._engine, 0
-        try:
-            for answer in engine.answers(parameters, gradient=gradient):
-                n_answered += len(answer.rows)
-                n_run = (
-                    len(answer.rows) if answer.raw is None or answer.raw.n_run is None else answer.raw.n_run
-                )
-                self._count(n_run, answer.seconds, gradient)
-                if answer.raw is not None:
-                    self._answered.add(gradient)
-                # At first it is the user's mistake. Later it is how a model fails, such as a solver that stops early.
-                elif isinstance(answer.error, OutputError) and gradient not in self._answered:
-                    raise answer.error
-                yield answer
-        except KeyboardInterrupt:  # what was under way is paid for as well
-            at_once = n if self.target.vectorized or self.engine is not None else n_answered + 1
-            self._count(max(at_once - n_answered, 0), 0.0, gradient)
-            raise
-
-    def _record(
-        self,
-        settling: Settling,
-        answer: Answer,
-        position: np.ndarray,
-        index: np.ndarray | None,
-        good: np.ndarray | None = None,
-    ) -> None:
-        """Write an answer down, if there is a journal; `good` are its rows that did not fail."""
-        if self.journal is None or index is None:
-            return
-        rows, raw, seconds = answer.rows, answer.raw, answer.seconds / len(answer.rows)
-        if raw is not None and not settling.failed:
-            self.journal.record(index[rows], position[rows], raw, answer.seconds, attempts=1)
-        elif raw is not None:
-            with self.journal.ledger.transaction():  # what came together is recorded together
-                for i in range(len(rows)) if good is None else np.flatnonzero(good):
-                    row, before = rows[i : i + 1], settling.failed.get(int(rows[i]))
-                    tries, spent = (0, 0.0) if before is None else (before.attempts, before.seconds)
-                    what = "" if before is None else before.what
-                    self.journal.record(
-                        index[row], position[row], raw.row(int(i)), spent + seconds, tries + 1, what
-                    )
-        for i in () if good is None else np.flatnonzero(~good):
-            row = rows[i]
-            failed = settling.failed[int(row)]
-            self.journal.failed(int(index[row]), failed.attempts, position[row], failed.what, seconds)
-
-    def _give_up(
-        self, position: np.ndarray, parameters: np.ndarray, failed: Failed, gradient: bool, index: int | None
-    ) -> Raw:
-        """Settle a row that fails for good: outside the support if the user says so, or an error."""
-        message = failure_message(parameters, failed)
-        # Workers that die may have other reasons than this row, and those must not decide about draws.
-        if self.on_failure == "raise" or isinstance(failed.error, WorkerError):
-            self._note_failure(parameters, message)
-            if self.journal is not None:
-                path = self.journal.ledger.path
-                message += f"; once it is mended the same call goes on from all that the ledger {path} holds"
-            raise EvaluationError(message, parameters.copy()) from failed.error
-        if self.journal is not None and index is not None:
-            self.journal.reject(index, position, gradient, failed.seconds, failed.attempts, message)
-        self._note_failure(parameters, message)
-        outputs = None if failed.raw is None else failed.raw.outputs
-        return Raw(np.array([-np.inf]), np.zeros((1, len(parameters))) if gradient else None, outputs)
-
-    def _note_failure(self, parameters: np.ndarray, message: str) -> None:
-        self.counts.n_failures += 1
-        self.last_failure = message
-        self.failures.append(parameters.copy())
-
-    def _count(self, n: int, seconds: float, gradient: bool) -> None:
-        if gradient:
-            self.counts.n_gradients += n
-            self.counts.gradient_seconds += seconds
-        else:
-            self.counts.n_values += n
-            self.counts.value_seconds += seconds
-
-    def _require_room(self, n: int) -> None:
-        if self.limit is not None and self.counts.n_exact + n > self.limit:
-            raise BudgetError(
-                f"{self.limit} exact evaluations are allowed, {self.counts.n_exact} are spent and "
-                f"{n} more were asked for; allow more (max_evaluations=)"
-            )
-
-
-__all__ = ["Counts", "Evaluation", "Evaluator"]
-
-
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """Exact answers for a batch of positions.
+    """Exact potentials of a batch of positions.
 
     Attributes
     ----------
@@ -430,9 +105,9 @@ class Evaluation:
     outputs: np.ndarray | None = None
 
     def into(self, position: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """Return positions of which some `rows`, a mask, were asked for, with these as they were evaluated.
+        """Return `position`, of which the `rows` of a mask were evaluated, with these as they were evaluated.
 
-        They are the same, but where a run is resumed on a machine that rounds differently: recorded positions win.
+        They differ only where a run is resumed on a machine that rounds differently: recorded positions win.
         """
         if self.position is position or (self.position == position[rows]).all():
             return position
@@ -441,8 +116,95 @@ class Evaluation:
         return position
 
 
+@dataclass(frozen=True, eq=False)
+class _FailedRow:
+    """A row that failed in its last attempt, with the number of attempts and their time."""
+
+    values: Values | None
+    error: Exception | None
+    attempts: int
+    seconds: float
+
+    @property
+    def what(self) -> str:
+        """What happened, in a few words."""
+        if self.error is not None:
+            return f"raised {type(self.error).__name__}: {self.error}"
+        if self.values is not None and np.isfinite(self.values.log_density[0]):
+            return "returned a gradient that is not finite"
+        return (
+            f"returned a log-density of {self.values.log_density[0] if self.values is not None else np.nan}"
+        )
+
+    def message(self, parameters: np.ndarray) -> str:
+        """Return one sentence about a row that also failed when it was retried."""
+        if isinstance(self.error, WorkerError):
+            words = " ".join(str(self.error).split())
+            return f"the target could not be evaluated at parameters {_shown(parameters)}: {words}"
+        retries = self.attempts - 1
+        again = f" (and again when retried {retries} time{'s' if retries > 1 else ''})" if retries else ""
+        return (
+            f"the target {self.what} at parameters {_shown(parameters)}{again}; return -inf where the density is zero, "
+            "fix the model at this point, or pass on_failure='reject' to declare such points outside the support"
+        )
+
+
+@dataclass(eq=False)
+class _Batch:
+    """Rows of one request, all inside the bounds, and what is known of them so far."""
+
+    position: np.ndarray
+    parameters: np.ndarray
+    gradient: bool
+    index: np.ndarray | None = None  # their places in the ledger
+    whole: Values | None = None  # the values of all rows, if a single call returned them without a failure
+    found: dict[int, Values] = field(default_factory=dict)
+    failed: dict[int, _FailedRow] = field(default_factory=dict)
+    raised: bool = False  # whether a call for several rows at once raised
+    under_way: int = 0  # rows that the target is being called for
+
+    def __len__(self) -> int:
+        return len(self.parameters)
+
+    @property
+    def failing(self) -> list[int]:
+        """The rows that have failed and have no values yet."""
+        return [] if self.whole is not None else sorted(self.failed.keys() - self.found.keys())
+
+    def take(self, rows: np.ndarray, attempt: Attempt) -> np.ndarray:
+        """Keep the outcome of an attempt at `rows`; return which of them did not fail."""
+        n, values = len(rows), attempt.values
+        self.raised |= values is None and n > 1
+        good = np.zeros(n, dtype=bool) if values is None else ~values.failures()
+        if values is not None and n == len(self) and good.all():  # the usual case, and quick
+            self.whole = values
+            return good
+        for i, row in enumerate(rows.tolist()):
+            one = None if values is None else values.row(i)
+            if good[i]:
+                assert one is not None
+                self.found[row] = one
+            else:
+                attempts, seconds = self.spent(row)
+                self.failed[row] = _FailedRow(one, attempt.error, attempts + 1, seconds + attempt.seconds / n)
+        return good
+
+    def spent(self, row: int) -> tuple[int, float]:
+        """Return the number of failed attempts at a row, and their seconds."""
+        failed = self.failed.get(row)
+        return (0, 0.0) if failed is None else (failed.attempts, failed.seconds)
+
+    def values(self) -> Values:
+        """Return the values of all rows, in order."""
+        if self.whole is not None:
+            return self.whole
+        if not len(self):
+            return Values(np.empty(0), np.empty(self.parameters.shape) if self.gradient else None)
+        return stack([self.found[row] for row in range(len(self))])
+
+
 @dataclass
-class Evaluator(Settler):
+class Evaluator:
     """Evaluate a target at positions, exactly; count and time it.
 
     Parameters
@@ -453,26 +215,26 @@ class Evaluator(Settler):
         What to do at a position where the target keeps failing.
     retries : int
         How often a failing position is tried again before that.
+    counts : Counts
+        What has been spent so far.
+    limit : int, optional
+        How many exact evaluations there may be in all. A batch that would go beyond it is a `BudgetError`, and none of
+        it is evaluated. `limited_to` sets another limit for a while.
+    engine : Engine, optional
+        Where rows are evaluated; in this process if none is given.
+    journal : Journal, optional
+        Where every evaluation is recorded before it is used, and from which it is replayed if it is there already.
+    threads : BlasThreads, optional
+        Threads of linear algebra, given to a target that is called in this process.
+    observer : callable, optional
+        Is given every evaluation, to train on it. `observed_by` sets another one for a while.
 
     Attributes
     ----------
-    counts : Counts
-        What has been spent.
-    observer : callable or None
-        Is told of every evaluation, to learn from it.
-    limit : int or None
-        How many exact evaluations there may be in all. A batch that would go beyond it is a `BudgetError`, and none of
-        it is evaluated.
-    engine : Engine or None
-        Where rows are evaluated; in this process if none is given.
-    journal : Journal or None
-        Where every evaluation is recorded before it is used, and taken from if it is there already.
-    threads : BlasThreads or None
-        Of linear algebra, given to a target that is called here.
     last_failure : str
-        What happened at the last position that failed for good; empty if none did.
+        What happened at the last position that failed and was rejected or raised; empty if there was none.
     failures : list of ndarray
-        Parameters of all positions that failed for good.
+        Parameters of all those positions.
 
     Examples
     --------
@@ -484,21 +246,54 @@ class Evaluator(Settler):
     (3, 0)
     """
 
+    target: AnyTarget
+    on_failure: Literal["raise", "reject"] = "raise"
+    retries: int = 1
+    counts: Counts = field(default_factory=Counts)
+    limit: int | None = None
+    engine: Engine | None = None
+    journal: Journal | None = None
+    threads: BlasThreads | None = None
     observer: Callable[[Evaluation], None] | None = None
+    last_failure: str = field(default="", init=False)
+    failures: list[np.ndarray] = field(default_factory=list, init=False, repr=False)
+    _lock: threading.Lock | None = field(default=None, init=False, repr=False)
+    # The kinds of request, without and with gradient, of which the shapes were checked, and which ever had values.
+    _proven: set[bool] = field(default_factory=set, init=False, repr=False)
+    _answered: set[bool] = field(default_factory=set, init=False, repr=False)
     _n_outputs: int | None = field(default=None, init=False, repr=False)  # their width, once seen
 
-    @contextmanager
-    def unheard(self) -> Iterator[None]:
-        """Evaluate what the observer is not to hear of."""
-        observer, self.observer = self.observer, None
-        try:
-            yield
-        finally:
-            self.observer = observer
+    def __post_init__(self) -> None:
+        if isinstance(self.target, type) or not hasattr(self.target, "evaluate"):
+            raise InputError(
+                f"target must be a Target or a ForwardTarget, got {type(self.target).__name__}; "
+                "wrap a function as Target(log_density, dim=...)"
+            )
+        if self.on_failure not in ("raise", "reject"):
+            raise InputError(
+                f"on_failure must be 'raise' or 'reject', got {self.on_failure!r}; choose one of them"
+            )
+        require_whole("retries", self.retries, 0)
+        self._engine: Engine = self.engine or InProcess(self.target, threads=self.threads)
 
-    def value(self, position: np.ndarray) -> Evaluation:
-        """Return exact potentials of positions ``(n, dim)``."""
-        return self._evaluate(position, gradient=False)
+    def value(self, position: np.ndarray, *, gradient: bool = False) -> Evaluation:
+        """Return exact potentials of positions ``(n, dim)``, with their gradients if asked for."""
+        parameters, inside = self._parameters(position)
+        batch = self._begin(position, parameters, inside, gradient)
+        with self._lock_released(batch):
+            for rows, one_by_one in self._to_call(batch):
+                try:
+                    for attempt in self._engine.evaluate(
+                        batch.parameters[rows], gradient=gradient, one_by_one=one_by_one
+                    ):
+                        self._take(batch, rows, attempt)
+                except KeyboardInterrupt:
+                    self.counts.add(batch.under_way, 0.0, gradient=gradient)  # these are paid for as well
+                    raise
+        evaluation = self._evaluation(position, inside, batch)
+        if self.observer is not None:
+            self.observer(evaluation)
+        return evaluation
 
     def value_and_gradient(self, position: np.ndarray) -> Evaluation:
         """Return exact potentials and their gradients."""
@@ -507,9 +302,63 @@ class Evaluator(Settler):
                 "this method needs the gradient of the log-density and the target has none; "
                 "give Target(gradient=...), or ForwardTarget(vjp=...) or (jacobian=...)"
             )
-        return self._evaluate(position, gradient=True)
+        return self.value(position, gradient=True)
 
-    def _evaluate(self, position: np.ndarray, *, gradient: bool) -> Evaluation:
+    @contextmanager
+    def limited_to(self, limit: int | None) -> Iterator[None]:
+        """Allow so many exact evaluations in all, as long as this context lasts."""
+        before, self.limit = self.limit, limit
+        try:
+            yield
+        finally:
+            self.limit = before
+
+    @contextmanager
+    def observed_by(self, observer: Callable[[Evaluation], None] | None) -> Iterator[None]:
+        """Give every evaluation to this observer and no other (None: to none), as long as this context lasts."""
+        before, self.observer = self.observer, observer
+        try:
+            yield
+        finally:
+            self.observer = before
+
+    @contextmanager
+    def releasing(self, lock: threading.Lock) -> Iterator[None]:
+        """Release a lock, which the caller holds, whenever the target is called, as long as this context lasts.
+
+        Chains in threads hold it for everything else. It is released until the evaluation is recorded: a kill before
+        that would lose it.
+        """
+        self._lock = lock
+        try:
+            yield
+        finally:
+            self._lock = None
+
+    @property
+    def proven(self) -> list[bool]:
+        """For which requests, without and with gradient, it is known that many points have one value each."""
+        return sorted(self._proven)
+
+    def trust_shapes(self, proven: Collection[bool] = (False, True)) -> None:
+        """Assume that an earlier run has called the target and that its results had the right shape.
+
+        A run that is resumed must call the target exactly as the earlier one would have: see `_to_call`.
+        """
+        self._proven |= set(proven)
+        self._answered |= {False, True}
+
+    def restore(
+        self, counts: Counts, failures: Sequence[np.ndarray], proven: Collection[bool], index: int
+    ) -> None:
+        """Continue from a checkpoint, with the next evaluation at this place of the ledger."""
+        self.counts, self.failures = counts, list(failures)
+        self.trust_shapes(proven)
+        if self.journal is not None:
+            self.journal.skip_to(index)
+
+    def _parameters(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the parameters of positions and a mask of those inside the bounds, None if all are."""
         transform = self.target.transform
         if position.ndim != 2 or position.shape[1] != self.target.dim:
             raise InputError(
@@ -517,16 +366,172 @@ class Evaluator(Settler):
                 "give one row for each chain"
             )
         parameters = transform.to_parameters(position)
-        easy = transform.is_identity and np.isfinite(parameters).all()
-        if easy or (inside := transform.contains(parameters)).all():
-            position, raw = self.settle(position, parameters, gradient=gradient)
+        if transform.is_identity and np.isfinite(parameters).all():
+            return parameters, None
+        inside = transform.contains(parameters)
+        return parameters, None if inside.all() else inside
+
+    def _begin(
+        self, position: np.ndarray, parameters: np.ndarray, inside: np.ndarray | None, gradient: bool
+    ) -> _Batch:
+        """Return the rows inside the bounds, with the values of those that the ledger has."""
+        if inside is not None:
+            position, parameters = position[inside], parameters[inside]
+        batch = _Batch(position, parameters, gradient)
+        if self.journal is None:
+            return batch
+        recorded = self.journal.recall(position, gradient=gradient)
+        for i, row in enumerate(recorded):
+            if row is not None:
+                batch.found[i] = self._replay(row, gradient=gradient)
+        if batch.found:
+            batch.position = np.stack(
+                [
+                    point if row is None else row.position
+                    for point, row in zip(position, recorded, strict=True)
+                ]
+            )
+        batch.index = self.journal.claim(len(batch)) + np.arange(len(batch))
+        return batch
+
+    def _replay(self, row: Row, *, gradient: bool) -> Values:
+        """Return a recorded evaluation, and count it as it was counted when it was made."""
+        self._require_room(1)
+        was_run = row.outputs is not None or row.log_density > -np.inf or not self.target.emulates_outputs
+        n_run = row.attempts if was_run or row.status == "rejected" else 0
+        self.counts.add(n_run, row.seconds, gradient=gradient)
+        self._answered.add(gradient)
+        if row.status == "rejected":
+            self._note_failure(self.target.transform.to_parameters(row.position[None])[0], row.message)
+        return Values(
+            np.array([row.log_density]),
+            None if row.gradient is None else row.gradient[None],
+            None if row.outputs is None else row.outputs[None],
+        )
+
+    def _to_call(self, batch: _Batch) -> Iterator[tuple[np.ndarray, bool]]:
+        """Yield the rows to call the target for, and whether one by one, until all have values.
+
+        At first all rows are called together, then those that failed, one by one. The first time that there are as
+        many rows as parameters, the first row is called alone: a vectorised function that sums over the wrong axis
+        would return the right shape then, and only then.
+        """
+        n, gradient = len(batch), batch.gradient
+        todo = np.setdiff1d(np.arange(n), list(batch.found)) if batch.found else np.arange(n)
+        split = self._is_square(len(todo)) and gradient not in self._proven
+        for part in (todo[:1], todo[1:]) if split else (todo,):
+            yield from self._to_call_until_found(batch, part)
+        if split or (len(todo) < n and self._is_square(n)):
+            self._proven.add(gradient)
+
+    def _to_call_until_found(self, batch: _Batch, rows: np.ndarray) -> Iterator[tuple[np.ndarray, bool]]:
+        """Yield rows, then those of them that failed, as often as they may be retried; abandon the rest."""
+        retry, batch.raised = 0, False
+        while len(rows):
+            if retry > 1:
+                time.sleep(min(FIRST_PAUSE * 2.0 ** (retry - 2), LONGEST_PAUSE))
+            self._require_room(len(rows))
+            batch.under_way = len(rows) if self._calls_many else 1
+            yield rows, retry > 0
+            # A call for many rows that raises does not say which of them failed: each is tried alone at least once.
+            if retry >= max(self.retries, int(batch.raised)):
+                break
+            rows, retry = np.array(batch.failing, dtype=int), retry + 1
+        for row in batch.failing:
+            batch.found[row] = self._abandon(batch, row)
+
+    @property
+    def _calls_many(self) -> bool:
+        """Whether several rows may be under way at once."""
+        return self.target.vectorized or self.engine is not None
+
+    def _is_square(self, n: int) -> bool:
+        return self.target.vectorized and n == self.target.dim > 1
+
+    def _take(self, batch: _Batch, rows: np.ndarray, attempt: Attempt) -> None:
+        """Count, keep and record one attempt at some of these rows."""
+        under_way, batch.under_way = batch.under_way, 0
+        n, values, gradient = len(attempt.rows), attempt.values, batch.gradient
+        n_run = n if values is None or values.n_run is None else values.n_run
+        self.counts.add(n_run, attempt.seconds, gradient=gradient)
+        if values is not None:
+            self._answered.add(gradient)
+        # At first it is a mistake of the user. Later it is how a model fails, such as a solver that stops early.
+        elif isinstance(attempt.error, OutputError) and gradient not in self._answered:
+            raise attempt.error
+        rows = rows[attempt.rows]
+        good = batch.take(rows, attempt)
+        if self.journal is not None:
+            self._record(self.journal, batch, rows, attempt, good)
+        batch.under_way = max(under_way - n, 0) if self._calls_many else 1
+
+    def _record(
+        self, journal: Journal, batch: _Batch, rows: np.ndarray, attempt: Attempt, good: np.ndarray
+    ) -> None:
+        """Write one attempt to the ledger."""
+        assert batch.index is not None
+        position, index, values, seconds = (
+            batch.position,
+            batch.index,
+            attempt.values,
+            attempt.seconds / len(rows),
+        )
+        if values is not None and not batch.failed:
+            journal.record(index[rows], position[rows], values, attempt.seconds, attempts=1)
+        elif values is not None:
+            with journal.ledger.transaction():  # what came together is recorded together
+                for i in np.flatnonzero(good):
+                    row = int(rows[i])
+                    attempts, spent = batch.spent(row)
+                    what = batch.failed[row].what if attempts else ""
+                    one = slice(row, row + 1)
+                    journal.record(
+                        index[one], position[one], values.row(int(i)), spent + seconds, attempts + 1, what
+                    )
+        for row in rows[~good].tolist():
+            failed = batch.failed[row]
+            journal.failed(int(index[row]), failed.attempts, position[row], failed.what, seconds)
+
+    def _abandon(self, batch: _Batch, row: int) -> Values:
+        """Return zero density for a row that keeps failing, if the user said so; else raise."""
+        parameters, failed = batch.parameters[row], batch.failed[row]
+        message = failed.message(parameters)
+        # Workers may die for other reasons than this row, and those must not decide about draws.
+        if self.on_failure == "raise" or isinstance(failed.error, WorkerError):
+            self._note_failure(parameters, message)
+            if self.journal is not None:
+                path = self.journal.ledger.path
+                message += (
+                    f"; once it is fixed, the same call continues from all that the ledger {path} holds"
+                )
+            raise EvaluationError(message, parameters.copy()) from failed.error
+        if self.journal is not None and batch.index is not None:
+            self.journal.reject(
+                int(batch.index[row]),
+                batch.position[row],
+                batch.gradient,
+                failed.seconds,
+                failed.attempts,
+                message,
+            )
+        self._note_failure(parameters, message)
+        outputs = None if failed.values is None else failed.values.outputs
+        return Values(
+            np.array([-np.inf]), np.zeros((1, len(parameters))) if batch.gradient else None, outputs
+        )
+
+    def _evaluation(self, position: np.ndarray, inside: np.ndarray | None, batch: _Batch) -> Evaluation:
+        """Return potentials in positions: signs turned, Jacobians added, +inf where there is no mass."""
+        transform, values = self.target.transform, batch.values()
+        if inside is None:
+            position = batch.position
         else:
             position = np.array(position)
-            position[inside], raw = self.settle(position[inside], parameters[inside], gradient=gradient)
-            raw = raw.scatter(inside, np.full(len(inside), -np.inf))
+            position[inside] = batch.position
+            values = values.scatter(inside, np.full(len(inside), -np.inf))
         with np.errstate(all="ignore"):
-            potential = -(raw.log_density + transform.log_jacobian(position))
-            slope = None if raw.gradient is None else -transform.pull_back(position, raw.gradient)
+            potential = -(values.log_density + transform.log_jacobian(position))
+            slope = None if values.gradient is None else -transform.pull_back(position, values.gradient)
         # Jacobians can overflow where the log-density itself is fine; such positions hold no mass either.
         if not (np.isfinite(potential).all() and (slope is None or np.isfinite(slope).all())):
             finite = np.isfinite(potential)
@@ -535,26 +540,39 @@ class Evaluator(Settler):
             potential[~finite] = np.inf
             if slope is not None:
                 slope[~finite] = 0.0
-        evaluation = Evaluation(position, potential, slope, self._outputs(raw))
-        if self.observer is not None:
-            self.observer(evaluation)
-        return evaluation
+        outputs = values.outputs
+        if outputs is not None:
+            self._n_outputs = outputs.shape[1]
+        elif self._n_outputs is not None:  # the model has outputs but was not run for this batch
+            outputs = np.full((len(potential), self._n_outputs), np.nan)
+        return Evaluation(position, potential, slope, outputs)
 
-    def _outputs(self, raw: Raw) -> np.ndarray | None:
-        """Return the outputs, all NaN if the model has outputs but was not run for this batch."""
-        if raw.outputs is not None:
-            self._n_outputs = raw.outputs.shape[1]
-        elif self._n_outputs is not None:
-            return np.full((len(raw.log_density), self._n_outputs), np.nan)
-        return raw.outputs
+    def _note_failure(self, parameters: np.ndarray, message: str) -> None:
+        self.counts.n_failures += 1
+        self.last_failure = message
+        self.failures.append(parameters.copy())
+
+    def _require_room(self, n: int) -> None:
+        if self.limit is not None and self.counts.n_exact + n > self.limit:
+            raise BudgetError(
+                f"{self.limit} exact evaluations are allowed, {self.counts.n_exact} are spent and "
+                f"{n} more were asked for; allow more (max_evaluations=)"
+            )
+
+    @contextmanager
+    def _lock_released(self, batch: _Batch) -> Iterator[None]:
+        if self._lock is None or len(batch.found) == len(batch):  # all replayed: there is nothing to call
+            yield
+            return
+        self._lock.release()
+        try:
+            yield
+        finally:
+            self._lock.acquire()
 
 
-#: How near a log-density must come to the recorded one, relative to its size, if it is above 1.
-_NEAR = 1e-6
-
-
-def middling(rows: Sequence[Row]) -> Row:
-    """Return the row to look at: neither a mode, where changes may cancel, nor far out, where they drown."""
+def middle_row(rows: Sequence[Row]) -> Row:
+    """Return the recorded row to evaluate again: not at a mode, where changes may cancel, nor far out in a tail."""
     return sorted(rows, key=lambda row: row.log_density)[len(rows) // 2]
 
 
@@ -566,16 +584,21 @@ def require_unchanged(row: Row, evaluator: Evaluator, path: str) -> None:
         potential = float(alone.value(row.position[None]).potential[0])
     except EvaluationError as error:
         raise EvaluationError(
-            f"a position recorded in {path} was evaluated again, to see that the target is the same, and {error}; the "
-            "ledger is as it was",
+            f"a position recorded in {path} was evaluated again, to check that the target is the same, and {error}; "
+            "the ledger was not changed",
             error.parameters,
         ) from error
     found = -potential - float(evaluator.target.transform.log_jacobian(row.position[None])[0])
-    if found == row.log_density or abs(found - row.log_density) <= _NEAR * max(1.0, abs(row.log_density)):
+    if found == row.log_density:
+        return
+    if abs(found - row.log_density) <= _SAME_LOG_DENSITY * max(1.0, abs(row.log_density)):
         return
     raise LedgerMismatch(
         f"the log-density at a position recorded in {path} was {row.log_density:.9g} and is now {found:.9g} "
-        f"(parameters {np.array2string(parameters[0], precision=6, threshold=8, separator=', ')}); "
-        "the model, its data or the prior has changed (or the model gives another answer each time): use the target "
-        "that the ledger is of, or start a new ledger"
+        f"(parameters {_shown(parameters[0])}): the model, its data or the prior has changed, or the model is random; "
+        "use the target that the ledger was made with, or start a new ledger"
     )
+
+
+def _shown(parameters: np.ndarray) -> str:
+    return np.array2string(parameters, precision=6, threshold=12, separator=", ", max_line_width=1000)

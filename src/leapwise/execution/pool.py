@@ -1,30 +1,46 @@
-"""An executor that may break, and be made again.
-
-The engine for what the user asked for.
-"""
+"""An executor that may break and be replaced, and the pool of worker processes for ``cores=``."""
 
 from __future__ import annotations
 
+import os
 import threading
+import time
 from collections.abc import Callable
 from concurrent import futures
 from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
+from functools import partial
+from importlib import import_module
 from typing import Any
 
-from leapwise.errors import EngineClosed, InputError, WorkerError
+from leapwise.checks import require_whole
+from leapwise.errors import EngineClosed, InputError, MissingExtraError, WorkerError
 
-# Only from Python 3.14 on. It is called a thread pool, and yet shares no objects.
+# Only from Python 3.14 on. It is a subclass of the thread pool, but its workers share no objects.
 _INTERPRETERS: Any = getattr(futures, "InterpreterPoolExecutor", ())
+
+#: Each worker has one core to itself; more threads of its linear algebra would compete for the other cores.
+_THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "BLIS_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
+
+#: Seconds between a worker's checks whether its parent is alive. A guess: it costs nothing, and a worker that outlives
+#: its parent by two seconds does no harm.
+_CHECK_PARENT_EVERY = 2.0
 
 
 class Pool:
-    """The executor in use, which of them it is (its `generation`), and how to get the next.
+    """The executor in use, its `generation` (how often it was replaced), and how to get the next one.
 
     Parameters
     ----------
     executor : Executor or callable
-        An executor, which stays the caller's; or a function without arguments that makes one, which is then ours:
-        it is shut down at the end, and made again if it breaks.
+        An executor, which stays the caller's; or a function without arguments that makes one. An executor that was
+        made here is shut down at the end and replaced if it breaks.
     """
 
     def __init__(self, executor: Executor | Callable[[], Executor]) -> None:
@@ -43,17 +59,17 @@ class Pool:
             got = f"the class {executor.__name__}" if isinstance(executor, type) else type(executor).__name__
             raise InputError(
                 f"executor must be a concurrent.futures.Executor or a function that makes one, got {got}; "
-                "give such as ThreadPoolExecutor(8), client.get_executor() of Dask, or cores="
+                "give for example ThreadPoolExecutor(8), client.get_executor() of Dask, or cores="
             )
 
     @property
     def shares_memory(self) -> bool:
-        """Whether the workers are threads of this process, which need nothing pickled."""
+        """Whether the workers are threads of this process, for which nothing need be pickled."""
         return isinstance(self.executor, ThreadPoolExecutor) and not isinstance(self.executor, _INTERPRETERS)
 
     @property
-    def can_be_remade(self) -> bool:
-        """Whether there is a function to make another."""
+    def can_be_replaced(self) -> bool:
+        """Whether there is a function to make another executor."""
         return self._make is not None
 
     @property
@@ -62,18 +78,18 @@ class Pool:
         return None if self.shares_memory else getattr(self.executor, "_max_workers", None)
 
     def submit(self, function: Callable[..., Any], *arguments: Any) -> tuple[int, Future[Any]]:
-        """Hand a call to the executor; return it with the generation that it was handed to."""
+        """Hand a call to the executor; return the executor's generation and the future."""
         with self._lock:
             generation, executor = self.generation, self.executor
-        # Dask would otherwise hash every argument to see whether it has the result already.
+        # Without this Dask would hash every argument to look for an earlier result.
         options = {"pure": False} if _is_dask(executor) else {}
         return generation, executor.submit(function, *arguments, **options)
 
-    def renew(self, generation: int, cause: BaseException) -> None:
-        """Replace the executor of a generation that is broken, unless another thread has done so."""
+    def replace(self, generation: int, cause: BaseException) -> None:
+        """Replace the broken executor of this generation, unless another thread has done so."""
         with self._lock:
             if self._closed:
-                raise EngineClosed("the engine was closed while this evaluation was waited for")
+                raise EngineClosed("the engine was closed during this evaluation")
             if generation != self.generation:
                 return
             if self._make is None:
@@ -81,21 +97,21 @@ class Pool:
                     f"the executor is broken ({type(cause).__name__}: {cause}) and cannot be made again; "
                     "pass a function that makes one, such as executor=lambda: ProcessPoolExecutor(4)"
                 ) from cause
-            _end(self.executor)
+            _shut_down(self.executor)
             self.executor = self._made()
             self.generation += 1
 
-    def is_deaf(self) -> bool:
-        """Whether the executor will never answer again, as a Dask client does not once it is closed."""
+    def is_closed_by_dask(self) -> bool:
+        """Whether the executor is of a Dask client that was closed: its tasks will never complete."""
         client = getattr(self.executor, "_client", None)
         return _is_dask(self.executor) and getattr(client, "status", None) in ("closing", "closed")
 
     def close(self) -> None:
-        """End an executor that was made here, with whatever still runs in it."""
+        """Shut down an executor that was made here, with whatever still runs in it."""
         with self._lock:
             self._closed = True
             if self._make is not None:
-                _end(self.executor)
+                _shut_down(self.executor)
 
     def _made(self) -> Any:
         assert self._make is not None
@@ -103,19 +119,61 @@ class Pool:
             executor = self._make()
         except Exception as error:
             raise WorkerError(
-                f"executor() raised {type(error).__name__}: {error}; mend the function that makes the executor"
+                f"executor() raised {type(error).__name__}: {error}; fix the function that makes the executor"
             ) from error
         if not _is_executor(executor):
             raise InputError(
                 f"executor() must return a concurrent.futures.Executor, got {type(executor).__name__}; "
-                "return one, newly made"
+                "return a new one"
             )
         return executor
 
 
-def broke(error: BaseException) -> bool:
-    """Whether an exception says that the whole executor is of no more use."""
+def is_broken(error: BaseException) -> bool:
+    """Whether an exception means that the whole executor is of no more use."""
     return isinstance(error, BrokenExecutor)
+
+
+def on_cores(cores: int) -> Callable[[], Executor]:
+    """Return a function that makes a pool of this many worker processes, by loky.
+
+    Linear algebra has one thread in each worker, unless the environment says otherwise (``OMP_NUM_THREADS`` and the
+    like).
+
+    Examples
+    --------
+    >>> on_cores(0)
+    Traceback (most recent call last):
+    leapwise.errors.InputError: cores must be a whole number of at least 1, got 0
+    """
+    require_whole("cores", cores, 1)
+    try:
+        import_module("cloudpickle")
+        loky = import_module("loky")
+    except ImportError as error:
+        raise MissingExtraError(
+            f"cores= needs loky and cloudpickle, and {error.name} is not installed; "
+            "pip install 'leapwise[parallel]'"
+        ) from error
+    environment = {name: os.environ.get(name, "1") for name in _THREAD_VARIABLES}
+    return partial(
+        loky.ProcessPoolExecutor,
+        int(cores),
+        env=environment,
+        initializer=_end_with,
+        initargs=(os.getpid(),),
+    )
+
+
+def _end_with(parent: int) -> None:
+    """Make this worker end when the process that started it is gone, however that ended."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(_CHECK_PARENT_EVERY)
+        os._exit(1)
+
+    threading.Thread(target=watch, name="leapwise watch", daemon=True).start()
 
 
 def _is_executor(value: object) -> bool:
@@ -128,15 +186,15 @@ def _is_dask(executor: object) -> bool:
     return type(executor).__module__.partition(".")[0] == "distributed"
 
 
-def _end(executor: Any) -> None:
-    """Shut down without waiting, and end worker processes: what they still do, nobody waits for."""
+def _shut_down(executor: Any) -> None:
+    """Shut down without waiting for results, and end the worker processes."""
     if type(executor).__module__.partition(".")[0] == "loky":
         executor.shutdown(wait=True, kill_workers=True)
         return
     processes = list((getattr(executor, "_processes", None) or {}).values())
     try:
         executor.shutdown(wait=False, cancel_futures=True)
-    except TypeError:  # executors older than that option, or simpler, such as Dask's
+    except TypeError:  # executors without that option, such as Dask's
         executor.shutdown(wait=False)
     for process in processes:
         process.terminate()

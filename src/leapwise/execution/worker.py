@@ -1,19 +1,10 @@
-"""What runs in a worker: it keeps the targets it has been sent, and evaluates one row at a time.
+"""What runs in a worker process, and what travels between it and the run.
 
-The whole conversation: a row comes with the key of its target. A worker that does not have it says ``UNKNOWN``, and
-the row comes again with the target itself. Nothing that the model does escapes `evaluate` as an exception, since what
-executors make of those differs: Dask, for one, would let ``sys.exit`` end the worker.
-
-What travels between processes: the target once for each worker, and what went wrong there.
-
-A target is sent as bytes made by cloudpickle, under a key that is their hash, so that a worker that has it already
-need not be sent it again, in this run or the next.
-
-Threads of linear algebra: one for the sampler's own small products, as many as there were for the model.
-
-A surrogate's products have a few rows. Divided among the threads of BLAS they take up to five times as long, most of it
-waiting; and how they are divided decides how they round. The model's own products may be large, so that each call of
-it has its threads back.
+A target is sent as bytes made by cloudpickle, under a key that is their hash. A worker keeps the targets it was sent
+and evaluates one row at a time. A row comes with the key of its target; a worker that does not have that target replies
+``UNKNOWN``, and the row comes again with the target itself. So a worker is sent a target once, in this run and later
+ones. Nothing that the model does leaves `evaluate_row` as an exception, because executors treat those differently:
+Dask, for example, would let ``sys.exit`` end the worker.
 """
 
 from __future__ import annotations
@@ -30,67 +21,74 @@ from typing import Any, Literal
 import numpy as np
 
 from leapwise.errors import EvaluationTimeout, InputError, MissingExtraError, ModelError
-from leapwise.execution.engine import attempt
-from leapwise.targets.returns import Raw
+from leapwise.execution.engine import call_target
+from leapwise.targets.returns import Values
 from leapwise.targets.target import AnyTarget
 
+#: The most characters of a traceback and bytes of an exception that are sent back. Guesses: far more than anyone reads,
+#: and little enough that an exception which holds a mesh does not clog the connection.
 _MOST_TEXT, _MOST_BYTES = 20_000, 1_000_000
+
+#: How many targets a worker keeps. A guess: a worker may serve several runs in turn, and a target may hold much data.
+_MOST_TARGETS = 4
+_targets: dict[str, AnyTarget] = {}
+_building = threading.Lock()
 
 
 @dataclass(frozen=True, eq=False)
-class Parcel:
+class PackedTarget:
     """A pickled target and the key that workers know it by."""
 
     key: str
     payload: bytes
 
-
-def pack_target(target: AnyTarget) -> Parcel:
-    """Return the target as bytes, or say what to do if it cannot be sent."""
-    try:
-        payload = _cloudpickle().dumps(target)
-    except MissingExtraError:
-        raise
-    except Exception as error:
-        raise InputError(
-            f"the target cannot be sent to other processes ({type(error).__name__}: {error}); "
-            "let each build its own (Target.from_factory), or use threads (ThreadPoolExecutor)"
-        ) from error
-    return Parcel(blake2b(payload, digest_size=16).hexdigest(), payload)
+    @classmethod
+    def of(cls, target: AnyTarget) -> PackedTarget:
+        """Pickle a target, or raise with what to do if it cannot be sent."""
+        try:
+            payload = _cloudpickle().dumps(target)
+        except MissingExtraError:
+            raise
+        except Exception as error:
+            raise InputError(
+                f"the target cannot be sent to other processes ({type(error).__name__}: {error}); "
+                "let each build its own (Target.from_factory), or use threads (ThreadPoolExecutor)"
+            ) from error
+        return cls(blake2b(payload, digest_size=16).hexdigest(), payload)
 
 
 @dataclass(frozen=True, eq=False)
-class Trouble:
-    """An exception on its way to another process: itself if it can be pickled, and in words."""
+class PackedError:
+    """An exception that is sent to another process: pickled if it can be, and in words."""
 
     words: str
     traceback: str
     pickled: bytes | None
 
     @classmethod
-    def of(cls, error: BaseException) -> Trouble:
+    def of(cls, error: BaseException) -> PackedError:
         """Describe an exception so that it can be sent."""
         text = "".join(traceback.format_exception(error))[-_MOST_TEXT:]
         pickled: bytes | None = None
         try:
             pickled = _cloudpickle().dumps(error)
-        except Exception:  # it holds a lock, a file, a solver: then words must do
+        except Exception:  # it holds a lock, a file or a solver
             pickled = None
         if pickled is not None and len(pickled) > _MOST_BYTES:
             pickled = None
         try:
             words = f"{type(error).__name__}: {error}"
-        except Exception:  # what it says of itself fails, too
+        except Exception:  # its __str__ fails, too
             words = type(error).__name__
         return cls(words, text, pickled)
 
-    def error(self) -> Exception:
-        """Return the exception as near to what it was as can be, with its traceback as a note."""
+    def unpack(self) -> Exception:
+        """Return the exception, or a `ModelError` with its words; its traceback is a note."""
         error: Any = None
         if self.pickled is not None:
             try:
                 error = pickle.loads(self.pickled)
-            except Exception:  # its class is not to be had here, or cannot be made again
+            except Exception:  # its class cannot be imported here, or not be made again
                 error = None
         if not isinstance(error, Exception):
             error = ModelError(self.words)
@@ -98,36 +96,21 @@ class Trouble:
         return error
 
 
-def _cloudpickle() -> Any:
-    try:
-        return import_module("cloudpickle")
-    except ImportError as error:
-        raise MissingExtraError(
-            "other processes need cloudpickle, which is not installed; pip install 'leapwise[parallel]'"
-        ) from error
-
-
-# A worker may serve several runs in turn; a target may hold much data.
-_MOST_TARGETS = 4
-_targets: dict[str, AnyTarget] = {}
-_building = threading.Lock()
-
-
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """What a worker says about one row.
+    """What a worker replies about one row.
 
-    ``UNKNOWN``: send the target. ``UNBUILT``: the target cannot be made here. ``INTERRUPTED``: this worker is being
-    stopped, and the row is not to blame. ``DONE``: evaluated, with an answer or with trouble.
+    ``UNKNOWN``: send the target. ``UNBUILT``: the target cannot be built here. ``INTERRUPTED``: this worker is being
+    stopped, which is not the fault of the row. ``DONE``: the target was called, with values or an error.
     """
 
     status: Literal["DONE", "UNKNOWN", "UNBUILT", "INTERRUPTED"]
-    raw: Raw | None = None
-    trouble: Trouble | None = None
+    values: Values | None = None
+    error: PackedError | None = None
     seconds: float = 0.0
 
 
-def evaluate(
+def evaluate_row(
     key: str,
     payload: bytes | None,
     parameters: np.ndarray,
@@ -144,19 +127,19 @@ def evaluate(
             try:
                 target = _build(key, payload)
             except (Exception, SystemExit) as error:
-                return Reply("UNBUILT", trouble=Trouble.of(error))
-        found = attempt(target, parameters, gradient, timeout)
+                return Reply("UNBUILT", error=PackedError.of(error))
+        attempt = call_target(target, parameters, gradient, timeout)
     except KeyboardInterrupt:
         return Reply("INTERRUPTED")
-    if isinstance(found.error, EvaluationTimeout):
-        # The abandoned call goes on with this target: later rows get one that it does not write into.
+    if isinstance(attempt.error, EvaluationTimeout):
+        # The abandoned call may still write into this target: later rows get a new one.
         _targets.pop(key, None)
-    trouble = None if found.error is None else Trouble.of(found.error)
-    return Reply("DONE", found.raw, trouble, found.seconds)
+    packed = None if attempt.error is None else PackedError.of(attempt.error)
+    return Reply("DONE", attempt.values, packed, attempt.seconds)
 
 
 def _build(key: str, payload: bytes) -> AnyTarget:
-    with _building:  # many threads of one worker may be sent the target at once; one of them builds it
+    with _building:  # several threads of one worker may be sent the target at once; one of them builds it
         target = _targets.get(key)
         if target is None:
             target = pickle.loads(payload)
@@ -166,8 +149,17 @@ def _build(key: str, payload: bytes) -> AnyTarget:
         return target
 
 
+def _cloudpickle() -> Any:
+    try:
+        return import_module("cloudpickle")
+    except ImportError as error:
+        raise MissingExtraError(
+            "other processes need cloudpickle, which is not installed; pip install 'leapwise[parallel]'"
+        ) from error
+
+
 def _after_fork() -> None:
-    """A lock that another thread held at the fork would never be released in the child."""
+    """Make a new lock: one that another thread held at the fork would never be released in the child."""
     global _building
     _building = threading.Lock()
 

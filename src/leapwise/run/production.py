@@ -17,9 +17,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 
 from leapwise.errors import BudgetError, EngineClosed
 from leapwise.execution import Counts, Engine, Evaluator
@@ -95,11 +93,8 @@ class ChainGroup:
     def restore(self, kept: Kept) -> None:
         """Go on from where a group was kept."""
         self.state, self.streams = kept.state, kept.streams
-        self.evaluator.counts, self.evaluator.failures = kept.counts, list(kept.failures)
-        self.evaluator.trust_shapes(kept.proven)
+        self.evaluator.restore(kept.counts, kept.failures, kept.proven, kept.index)
         self.n_done, self.seconds = kept.n_done, kept.seconds
-        if self.evaluator.journal is not None:
-            self.evaluator.journal.skip_to(kept.index)
 
     def steps(self) -> Iterator[Info]:
         """Make the steps that are missing, one by one."""
@@ -163,16 +158,6 @@ class ChainGroup:
 _LOOK = 0.2
 
 
-@contextmanager
-def laid_down(baton: threading.Lock) -> Iterator[None]:
-    """Let others have the baton meanwhile."""
-    baton.release()
-    try:
-        yield
-    finally:
-        baton.acquire()
-
-
 def draw(groups: list[ChainGroup], engine: Engine | None, progress: Progress) -> None:
     """Bring all groups to their end; side by side if there is an engine that evaluates elsewhere."""
     tell = _teller(groups, progress)
@@ -216,9 +201,7 @@ def _side_by_side(groups: list[ChainGroup], engine: Engine, tell: Callable[[Chai
     failures: list[BaseException] = []
 
     def run(group: ChainGroup) -> None:
-        # What comes back is recorded before the baton is waited for: until then a kill would lose it.
-        group.evaluator.aside = partial(laid_down, baton)
-        with baton:
+        with baton, group.evaluator.releasing(baton):
             try:
                 _advance(group, tell, stopped.is_set)
             except BaseException as error:

@@ -213,13 +213,10 @@ class Job:
             return False
         self.kernel, self.state, self.streams = parts["kernel"], parts["state"], parts["streams"]
         self.report, self.training, self._warmed = parts["report"], parts["training"], parts["record"]
-        self.evaluator.counts, self.n_tune = parts["counts"], parts["n_tune"]
-        self.evaluator.failures = list(parts["failures"])
+        self.n_tune = parts["n_tune"]
+        self.evaluator.restore(parts["counts"], parts["failures"], parts["proven"], parts["index"])
         if parts["fell_back"]:
             self.method = HMC()
-        if self.evaluator.journal is not None:
-            self.evaluator.journal.skip_to(parts["index"])
-        self.evaluator.trust_shapes(parts["proven"])
         return True
 
     def _close_warmup(self) -> None:

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 
 from leapwise.errors import ArchiveError, LedgerDamaged, LedgerMismatch
 from leapwise.execution import Counts, Evaluation, Evaluator
-from leapwise.execution.evaluator import middling, require_unchanged
+from leapwise.execution.evaluator import middle_row, require_unchanged
 from leapwise.kernels import State, Streams
 from leapwise.results import Cost, LazyRecord, Record
 
@@ -296,7 +296,7 @@ class Book:
         ]
         if not rows:
             return
-        require_unchanged(middling(rows), evaluator, self.ledger.path)
+        require_unchanged(middle_row(rows), evaluator, self.ledger.path)
 
     def lazily(self, groups: list[ChainGroup], cost: Cost) -> Record | None:
         """Return draws that stay on disk until they are looked at; None if they are few, or not all there."""

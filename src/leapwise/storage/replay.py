@@ -13,7 +13,7 @@ import numpy as np
 
 from leapwise.errors import LedgerMismatch
 from leapwise.storage import Ledger, Row
-from leapwise.targets.returns import Raw
+from leapwise.targets.returns import Values
 
 #: Positions that differ by no more than this, relative to 1 + |position|, are the same but for rounding, which fits and
 #: finite differences have amplified. Since the recorded position is used, the answer is right whatever the tolerance.
@@ -74,7 +74,7 @@ class Journal:
         self,
         index: np.ndarray,
         position: np.ndarray,
-        raw: Raw,
+        raw: Values,
         seconds: float,
         attempts: int,
         message: str = "",

@@ -7,7 +7,7 @@ the `Evaluator` turns them into positions and potentials, and everything above i
 
 from leapwise.targets.densities import Density, GaussianLikelihood, NormalPrior, UniformPrior
 from leapwise.targets.forward import ForwardTarget
-from leapwise.targets.returns import Raw
+from leapwise.targets.returns import Values
 from leapwise.targets.target import AnyTarget, Target
 from leapwise.targets.transforms import Transform
 
@@ -17,8 +17,8 @@ __all__ = [
     "ForwardTarget",
     "GaussianLikelihood",
     "NormalPrior",
-    "Raw",
     "Target",
     "Transform",
     "UniformPrior",
+    "Values",
 ]

@@ -10,7 +10,7 @@ import numpy as np
 from leapwise.checks import require_callable, require_dim, require_flag, require_names
 from leapwise.errors import InputError, OutputError
 from leapwise.targets.densities import Density, GaussianLikelihood
-from leapwise.targets.returns import Raw, checked_pair, checked_real, checked_rows, checked_scalars
+from leapwise.targets.returns import Values, checked_pair, checked_real, checked_rows, checked_scalars
 from leapwise.targets.transforms import Bounds, Transform
 
 _MAX_REDRAWS = 1000
@@ -108,7 +108,7 @@ class ForwardTarget:
         """True: a surrogate learns the outputs of the forward model, and likelihood and prior stay exact."""
         return True
 
-    def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Raw:
+    def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Values:
         """Look at the prior, run the forward model where there is any, then the likelihood."""
         if gradient and not self.has_gradient:
             raise InputError("this ForwardTarget has no gradient; give vjp= or jacobian=")
@@ -118,7 +118,7 @@ class ForwardTarget:
         if possible.all():
             return self._posterior(parameters, log_prior, gradient=gradient)
         if not possible.any():
-            return Raw(log_prior, np.zeros((n, self.dim)) if gradient else None, n_run=0)
+            return Values(log_prior, np.zeros((n, self.dim)) if gradient else None, n_run=0)
         return self._posterior(parameters[possible], log_prior[possible], gradient=gradient).scatter(
             possible, log_prior
         )
@@ -137,7 +137,7 @@ class ForwardTarget:
             start[outside] = checked_rows(sample(rng), 1, self.dim, False, "prior.sample")[0, outside]
         return None
 
-    def _posterior(self, parameters: np.ndarray, log_prior: np.ndarray, *, gradient: bool) -> Raw:
+    def _posterior(self, parameters: np.ndarray, log_prior: np.ndarray, *, gradient: bool) -> Values:
         n = len(parameters)
         point = (parameters if self.vectorized else parameters[0]).copy()
         what, derivative = "forward", None
@@ -157,12 +157,12 @@ class ForwardTarget:
         )
         log_density = log_likelihood + log_prior
         if not gradient:
-            return Raw(log_density, None, outputs)
+            return Values(log_density, None, outputs)
         if not np.isfinite(log_density).any():  # rejected or failed already: an adjoint solve would be wasted
-            return Raw(log_density, np.zeros((n, self.dim)), outputs)
+            return Values(log_density, np.zeros((n, self.dim)), outputs)
         slope = self._pull_back(outputs, derivative)
         slope += checked_rows(self.prior.gradient(parameters.copy()), n, self.dim, True, "prior.gradient")
-        return Raw(log_density, slope, outputs)
+        return Values(log_density, slope, outputs)
 
     def _pull_back(self, outputs: np.ndarray, derivative: Any) -> np.ndarray:
         """Turn the likelihood's gradient in the outputs into one in the parameters."""

@@ -1,6 +1,6 @@
-"""What a target's functions return: made a new float64 array, or refused with `OutputError`.
+"""What a target's functions return: checked for shape and dtype, and copied into new float64 arrays.
 
-What a target says about a batch of points, on its way to the evaluator.
+A result of the wrong shape or dtype is an `OutputError`. Whether the numbers are finite is for the evaluator to judge.
 """
 
 from __future__ import annotations
@@ -14,61 +14,9 @@ import numpy as np
 from leapwise.errors import OutputError
 
 
-def checked_pair(value: Any, what: str, expected: str) -> tuple[Any, Any]:
-    """Return the two things that a function must return together."""
-    if not isinstance(value, (tuple, list)) or len(value) != 2:
-        got = f"{len(value)} things" if isinstance(value, (tuple, list)) else type(value).__name__
-        raise OutputError(f"{what} must return {expected}, got {got}; return the two as a tuple")
-    return value[0], value[1]
-
-
-def checked_scalars(value: Any, n: int, vectorized: bool, what: str) -> np.ndarray:
-    """Return `value` as new float64 of shape ``(n,)``, or say what is wrong."""
-    array = checked_real(value, what)
-    if array.size != n or (vectorized and array.shape != (n,)):
-        expected = f"shape ({n},), one number for each row" if vectorized else "a single number"
-        hint = (
-            "sum over the data inside the function" if array.size > n else "return one number for each point"
-        )
-        hint = "flatten it" if array.size == n and array.ndim else hint
-        raise OutputError(f"{what} must return {expected}, got shape {array.shape}; {hint}")
-    return array.reshape(n)
-
-
-def checked_rows(value: Any, n: int, width: int | None, vectorized: bool, what: str) -> np.ndarray:
-    """Return `value` as new float64 of shape ``(n, width)``, any width if None, or say what is wrong."""
-    array = checked_real(value, what)
-    rows = array if vectorized else array[None]
-    if rows.ndim != 2 or len(rows) != n or (width is not None and rows.shape[1] != width):
-        one = "m" if width is None else str(width)
-        expected = f"({n}, {one})" if vectorized else f"({one},)"
-        same_size = width is not None and array.size == n * width
-        hint = "reshape or transpose it" if same_size else "return one entry for each component"
-        raise OutputError(f"{what} must return shape {expected}, got {array.shape}; {hint}")
-    return rows
-
-
-def checked_real(value: Any, what: str) -> np.ndarray:
-    """Return `value` as a new float64 array, or say why it is not real numbers."""
-    try:
-        array = np.asarray(value)
-    except Exception as error:  # whatever an array library says when it cannot give its numbers away
-        raise OutputError(
-            f"{what} must return real numbers, got {type(value).__name__} that NumPy cannot read ({error}); "
-            "convert the result to a NumPy array"
-        ) from error
-    if array.dtype.kind not in "fiu" or np.ma.is_masked(value):
-        hint = "convert the result to float, without missing entries"
-        raise OutputError(
-            f"{what} must return real numbers, got {type(value).__name__} of dtype {array.dtype}; "
-            + ("is a return statement missing?" if value is None else hint)
-        )
-    return array.astype(float)
-
-
 @dataclass(frozen=True, eq=False)
-class Raw:
-    """Answers for n points in the target's own terms: checked for shape and dtype, not for finiteness.
+class Values:
+    """Log-densities of n points, in the target's own parameters, with what else was computed there.
 
     Attributes
     ----------
@@ -82,8 +30,8 @@ class Raw:
 
     Examples
     --------
-    >>> raw = Raw(np.array([-1.0, np.nan]))
-    >>> raw.failures()
+    >>> values = Values(np.array([-1.0, np.nan]))
+    >>> values.failures()
     array([False,  True])
     """
 
@@ -92,31 +40,23 @@ class Raw:
     outputs: np.ndarray | None = None
     n_run: int | None = None
 
-    @property
-    def is_finite(self) -> bool:
-        """Whether every number is, so that no row can have failed."""
-        return bool(
-            np.isfinite(self.log_density).all()
-            and (self.gradient is None or np.isfinite(self.gradient).all())
-        )
-
     def failures(self) -> np.ndarray:
-        """Say which rows are NaN, +inf, or have a non-finite gradient where the density is not zero."""
+        """Return which rows are NaN, +inf, or have a non-finite gradient where the density is not zero."""
         failed = ~(self.log_density < np.inf)  # NaN as well
         if self.gradient is not None:
             failed |= ~np.isfinite(self.gradient).all(axis=1) & (self.log_density > -np.inf)
         return failed
 
-    def row(self, i: int) -> Raw:
+    def row(self, i: int) -> Values:
         """Return row `i` alone."""
-        return Raw(
+        return Values(
             self.log_density[i : i + 1],
             None if self.gradient is None else self.gradient[i : i + 1],
             None if self.outputs is None else self.outputs[i : i + 1],
         )
 
-    def scatter(self, rows: np.ndarray, log_density: np.ndarray) -> Raw:
-        """Put these answers at `rows`, a mask; the others were not run and have this log-density."""
+    def scatter(self, rows: np.ndarray, log_density: np.ndarray) -> Values:
+        """Return these values at `rows`, a mask; the others were not run and have the `log_density` given."""
         full = np.array(log_density)
         full[rows] = self.log_density
         gradient = outputs = None
@@ -126,11 +66,11 @@ class Raw:
         if self.outputs is not None:
             outputs = np.full((len(rows), self.outputs.shape[1]), np.nan)
             outputs[rows] = self.outputs
-        return Raw(full, gradient, outputs, len(self.log_density) if self.n_run is None else self.n_run)
+        return Values(full, gradient, outputs, len(self.log_density) if self.n_run is None else self.n_run)
 
 
-def stack(parts: Sequence[Raw]) -> Raw:
-    """Join answers of the same kind; where the model was not run, its outputs are NaN."""
+def stack(parts: Sequence[Values]) -> Values:
+    """Join values of the same kind; where the model was not run, its outputs are NaN."""
     gradients = [part.gradient for part in parts if part.gradient is not None]
     width = next((part.outputs.shape[1] for part in parts if part.outputs is not None), None)
     outputs = None
@@ -140,4 +80,56 @@ def stack(parts: Sequence[Raw]) -> Raw:
             [nan if part.outputs is None else part.outputs for part, nan in zip(parts, not_run, strict=True)]
         )
     log_density = np.concatenate([part.log_density for part in parts])
-    return Raw(log_density, np.concatenate(gradients) if gradients else None, outputs)
+    return Values(log_density, np.concatenate(gradients) if gradients else None, outputs)
+
+
+def checked_pair(value: Any, what: str, expected: str) -> tuple[Any, Any]:
+    """Return the two things that a function must return together."""
+    if not isinstance(value, (tuple, list)) or len(value) != 2:
+        got = f"{len(value)} things" if isinstance(value, (tuple, list)) else type(value).__name__
+        raise OutputError(f"{what} must return {expected}, got {got}; return the two as a tuple")
+    return value[0], value[1]
+
+
+def checked_scalars(value: Any, n: int, vectorized: bool, what: str) -> np.ndarray:
+    """Return `value` as new float64 of shape ``(n,)``, or raise."""
+    array = checked_real(value, what)
+    if array.size != n or (vectorized and array.shape != (n,)):
+        expected = f"shape ({n},), one number for each row" if vectorized else "a single number"
+        hint = (
+            "sum over the data inside the function" if array.size > n else "return one number for each point"
+        )
+        hint = "flatten it" if array.size == n and array.ndim else hint
+        raise OutputError(f"{what} must return {expected}, got shape {array.shape}; {hint}")
+    return array.reshape(n)
+
+
+def checked_rows(value: Any, n: int, width: int | None, vectorized: bool, what: str) -> np.ndarray:
+    """Return `value` as new float64 of shape ``(n, width)``, any width if None, or raise."""
+    array = checked_real(value, what)
+    rows = array if vectorized else array[None]
+    if rows.ndim != 2 or len(rows) != n or (width is not None and rows.shape[1] != width):
+        one = "m" if width is None else str(width)
+        expected = f"({n}, {one})" if vectorized else f"({one},)"
+        same_size = width is not None and array.size == n * width
+        hint = "reshape or transpose it" if same_size else "return one entry for each component"
+        raise OutputError(f"{what} must return shape {expected}, got {array.shape}; {hint}")
+    return rows
+
+
+def checked_real(value: Any, what: str) -> np.ndarray:
+    """Return `value` as a new float64 array, or raise if it is not real numbers."""
+    try:
+        array = np.asarray(value)
+    except Exception as error:  # array libraries raise whatever they like when they cannot convert
+        raise OutputError(
+            f"{what} must return real numbers, got {type(value).__name__} that NumPy cannot read ({error}); "
+            "convert the result to a NumPy array"
+        ) from error
+    if array.dtype.kind not in "fiu" or np.ma.is_masked(value):
+        hint = "convert the result to float, without missing entries"
+        raise OutputError(
+            f"{what} must return real numbers, got {type(value).__name__} of dtype {array.dtype}; "
+            + ("is a return statement missing?" if value is None else hint)
+        )
+    return array.astype(float)

@@ -16,7 +16,7 @@ import numpy as np
 from leapwise.checks import require_callable, require_dim, require_flag, require_names
 from leapwise.errors import InputError, OutputError
 from leapwise.targets.forward import ForwardTarget
-from leapwise.targets.returns import Raw, checked_pair, checked_rows, checked_scalars
+from leapwise.targets.returns import Values, checked_pair, checked_rows, checked_scalars
 from leapwise.targets.transforms import Bounds, Transform
 
 
@@ -92,7 +92,7 @@ class AnyTarget(Protocol):
         """Whether a surrogate learns the outputs of a forward model (True) or the log-density itself (False)."""
         ...
 
-    def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Raw:
+    def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Values:
         """Evaluate the rows of ``(n, dim)``; a target that is not vectorised is given one row at a time.
 
         It must not write into `parameters`, nor keep or share the arrays that it returns.
@@ -198,7 +198,7 @@ class Target:
         """False: a surrogate learns the log-density itself. A `ForwardTarget` has outputs to learn instead."""
         return False
 
-    def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Raw:
+    def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Values:
         """Call the user's functions on the rows of `parameters` and check what comes back."""
         if gradient and not self.has_gradient:
             raise InputError(
@@ -222,12 +222,12 @@ class Target:
                 )
         log_density = checked_scalars(value, n, self.vectorized, "log_density")
         if not gradient:
-            return Raw(log_density)
+            return Values(log_density)
         if not np.isfinite(log_density).any():  # rejected or failed already: a gradient means nothing here
-            return Raw(log_density, np.zeros((n, self.dim)))
+            return Values(log_density, np.zeros((n, self.dim)))
         if self._gradient is not None:
             slope = self._gradient(self._point(parameters))
-        return Raw(log_density, checked_rows(slope, n, self.dim, self.vectorized, "gradient"))
+        return Values(log_density, checked_rows(slope, n, self.dim, self.vectorized, "gradient"))
 
     def sample_start(self, rng: np.random.Generator) -> np.ndarray | None:
         """Return None: a bare log-density has no prior to draw from."""

@@ -46,7 +46,7 @@ def check_start(evaluator: Evaluator, state: State) -> None:
     """
     assert state.gradient is not None
     if evaluator.target.has_two_values:
-        with evaluator.unheard():  # it is known already, with its gradient
+        with evaluator.observed_by(None):  # it is known already, with its gradient
             check_values(evaluator, state)
     steepness = np.linalg.norm(state.gradient, axis=1) / np.sqrt(state.position.shape[1])
     check_gradient(evaluator, state, UnitMetric(), 1.0 / (1.0 + steepness))
