@@ -106,7 +106,7 @@ def test_a_surrogate_of_many_outputs_goes_through_few(rng, n_hidden):
     training = TrainingSet(found.position, found.potential, outputs=found.outputs)
     fitted = OutputSurrogate.of(target, n_hidden).fit(training, rng)
     assert isinstance(fitted.prior, QuadraticPotential)
-    assert len(fitted.acting[0].constant) <= len(fitted.emulator.constant) // 2
+    assert len(fitted.condensed[0].constant) <= len(fitted.emulator.constant) // 2
     points, velocity = 0.3 + 0.2 * rng.standard_normal((5, DIM)), rng.standard_normal((5, DIM))
     whole = -likelihood.log_density(fitted.outputs(points)) - prior.log_density(points)
     assert np.abs(fitted.potential(points) - whole).max() < 0.2

@@ -387,9 +387,9 @@ _ComponentMap = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 def _compile_outputs(surrogate: FittedOutputs, frame: Whitening | None) -> CompiledSurrogate:
     """Compile a surrogate of outputs."""
     enter, back = _change_of_coordinates(surrogate.whitening, frame)
-    emulator, misfit = surrogate.acting
+    emulator, misfit = surrogate.condensed
     polynomials = _polynomials(emulator)
-    hidden = None if emulator.nodes is None else _hidden_components(emulator)
+    hidden = None if emulator.hidden is None else _hidden_components(emulator)
     return CompiledSurrogate(
         _outputs_potential(enter, emulator, polynomials, hidden, misfit, surrogate.prior),
         _outputs_gradient(enter, back, emulator.constant, polynomials, hidden, misfit, surrogate.prior),
@@ -550,8 +550,12 @@ def _cubic_values(cubic: CubicForms) -> BatchFunction:
 
 
 def _hidden_components(emulator: Emulator) -> _HiddenComponents:
-    assert emulator.nodes is not None and emulator.node_weights is not None
-    rows, biases, weights = emulator.nodes.input_weights, emulator.nodes.input_biases, emulator.node_weights
+    assert emulator.hidden is not None and emulator.hidden_weights is not None
+    rows, biases, weights = (
+        emulator.hidden.input_weights,
+        emulator.hidden.input_biases,
+        emulator.hidden_weights,
+    )
     columns, back = np.ascontiguousarray(rows.T), np.ascontiguousarray(weights.T)
 
     def components(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

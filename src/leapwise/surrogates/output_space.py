@@ -1,42 +1,38 @@
-r"""Outputs of a forward model in few coordinates, and the cheap parts of its posterior.
+r"""Compressed outputs of a forward model, and the cheap potentials of likelihood and prior.
 
 **Compression.** Outputs are centred, divided by scales, and projected on their principal components. The scales are
 those on which the likelihood changes, :math:`1/\sqrt{-\partial_k^2 \log L}` at the best training point (the standard
-deviations of the errors for a Gaussian likelihood), so a component's variance says how much it matters. As many are
-kept as leave out less than :math:`10^{-4}` of variance in all: an error of about 0.01 in the potential.
+deviations of the errors for a Gaussian likelihood), so the variance of a component measures its effect. Components are
+kept until less than :math:`10^{-4}` of variance is left: an error of about 0.01 in the potential.
 
-**Derivatives of likelihoods.** A likelihood offers its value and gradient. Whether its gradient is affine, as a
-Gaussian's is, is found out once from the training outputs; the potential is then a quadratic form of the components and
-all its derivatives are exact; so with the prior. Of any other likelihood or prior, second and third derivatives along
-given directions are central differences of the gradient, with steps of 1e-3 (1e-2 for the third) in units in which the
-function changes on a scale of about 1: accurate to about 1e-6 (1e-4) of their own size.
+**Derivatives.** A likelihood has a value and a gradient. If its gradient is affine at the training outputs, as for a
+Gaussian, the potential is a quadratic form of the components and all its derivatives are exact. The same holds for the
+prior. For any other likelihood or prior, second and third derivatives along given directions are central differences of
+the gradient, with steps of 1e-3 (1e-2 for the third) in units in which the function changes on a scale of about 1: they
+are accurate to about 1e-6 (1e-4) of their size.
 
-The prior of a forward model's parameters, at unconstrained positions.
-
-Many components whose sum of squares is the misfit, as few: most of them hardly bend, and act together as one.
-
-A Gaussian likelihood is a sum of squares of its components, :math:`\tfrac12 \sum_k u_k(z)^2`, once they are turned into
-coordinates in which its matrix is the identity, the principal ones among them. The first p, which vary most, stay as
-they are. The rest,
+**Condensing.** A Gaussian likelihood is half a sum of squares of components, :math:`\tfrac12 \sum_k u_k(z)^2`, in
+coordinates in which its matrix is the identity. The first p components, which vary most, are kept. The rest,
 
 .. math:: R(z) = \tfrac12 \sum_{k > p} u_k(z)^2, \qquad u_k = \alpha_k + l_k \cdot z + q_k(z) + c_k(z),
 
-with linear, quadratic and cubic parts, is up to the third order about z = 0
+with linear, quadratic and cubic parts, hardly bend, and are replaced by a single component. Up to the third order about
+z = 0,
 
 .. math::
     R = R_0 + s_1 + s_2 + s_3, \qquad s_1 = \sum \alpha_k\, l_k \cdot z, \quad
     s_2 = \sum \tfrac12 (l_k \cdot z)^2 + \alpha_k q_k, \quad s_3 = \sum (l_k \cdot z)\, q_k + \alpha_k c_k .
 
-A cubic alone would fall without end far out, so one component b is made of it whose square has the same expansion,
+A cubic alone would be unbounded below, so the single component b is chosen such that its square has the same expansion,
 :math:`\tfrac12 b^2 = R + C`, with :math:`b_0^2 = 2 (R_0 + C)`:
 
 .. math::
     b = b_0 + \frac{s_1 + s_2 + s_3}{b_0} - \frac{s_1^2 + 2 s_1 s_2}{2 b_0^3} + \frac{s_1^3}{2 b_0^5} .
 
-The constant C is 0 unless :math:`R_0` is below 10, and then what is missing: the surrogate is bounded below as it was,
-but for C. What is lost are fourth orders of components that hardly bend. They are measured at the training positions,
-and p is the smallest at which they come to no more than about 0.01 of the potential among draws; if that saves less
-than half of the components, nothing is condensed.
+The constant C raises :math:`R_0` to at least 10; the surrogate stays bounded below, by C less than before. Lost are
+fourth orders of components that hardly bend. The loss is measured at the training positions, and p is the smallest
+number at which it is at most about 0.01 of the potential among draws. If that saves less than half of the components,
+nothing is condensed.
 """
 
 from __future__ import annotations
@@ -50,13 +46,18 @@ import numpy as np
 from leapwise.surrogates.emulator import CubicForms, Emulator
 from leapwise.surrogates.whitening import Whitening
 
+#: Variance of the outputs, in units of the likelihood's scales, that compression may leave out. Derived: the potential
+#: changes by about its square root, 0.01.
 _DISCARDED = 1e-4
+#: Random sign vectors for the diagonal of the likelihood's Hessian. A guess: scales need few digits.
 _PROBES = 16
+#: Steps of central differences for second and third derivatives. Relative truncation errors are about their squares,
+#: 1e-6 and 1e-4, and rounding errors are below these.
 _STEP, _WIDE_STEP = 1e-3, 1e-2
 
 
 class CheapDensity(Protocol):
-    """A log-density on batches, one row a point."""
+    """A likelihood or prior: its log-density and gradient at points ``(n, m)``."""
 
     def log_density(self, points: np.ndarray) -> np.ndarray:
         """Return log-densities ``(n,)``."""
@@ -86,7 +87,7 @@ class OutputSpace:
     def learn(
         cls, outputs: np.ndarray, best: int, likelihood: CheapDensity, rng: np.random.Generator
     ) -> OutputSpace:
-        """Find the principal components of outputs; `best` is the row with the lowest potential."""
+        """Find the principal components of outputs ``(n, m)``; row `best` has the lowest potential."""
         mean = outputs.mean(axis=0)
         scale = _scales(outputs, outputs[best], likelihood, rng)
         _, values, axes = np.linalg.svd((outputs - mean) / scale, full_matrices=False)
@@ -104,34 +105,34 @@ class OutputSpace:
 
 
 class Potential(Protocol):
-    """A cheap potential with derivatives up to the third, on batches."""
+    """A cheap potential of points ``(n, p)``, with derivatives up to the third."""
 
     def value_and_gradient(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return values ``(n,)`` and gradients ``(n, p)``."""
         ...
 
-    def curvature(self, points: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    def hessian_product(self, points: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """Return the Hessian times each of `directions` ``(n, k, p)``."""
         ...
 
-    def bend(self, points: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    def third_product(self, points: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """Return the third derivative applied twice to each of `directions`, ``(n, k, p)``."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
 class SmoothPotential:
-    """A potential known by its value and gradient; further derivatives are differences of the gradient."""
+    """A potential given by its value and gradient; further derivatives are differences of the gradient."""
 
     value_and_gradient: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
-    def curvature(self, points: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    def hessian_product(self, points: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """Return the Hessian times each of `directions`."""
         unit, length = _normalised(directions)
         ahead, behind = self._beside(points, _STEP * unit)
         return (ahead - behind) * (length / (2.0 * _STEP))
 
-    def bend(self, points: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    def third_product(self, points: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """Return the third derivative applied twice to each of `directions`."""
         unit, length = _normalised(directions)
         ahead, behind = self._beside(points, _WIDE_STEP * unit)
@@ -139,7 +140,7 @@ class SmoothPotential:
         return ((ahead - middle) - (middle - behind)) * (length / _WIDE_STEP) ** 2
 
     def _beside(self, points: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return gradients ahead and behind, each shaped like `steps` ``(n, k, p)``."""
+        """Return gradients at points plus and minus steps ``(n, k, p)``, each shaped like the steps."""
         size = points.shape[1]
         moved = [(points[:, None, :] + sign * steps).reshape(-1, size) for sign in (1.0, -1.0)]
         ahead, behind = (self.value_and_gradient(where)[1].reshape(steps.shape) for where in moved)
@@ -148,7 +149,18 @@ class SmoothPotential:
 
 @dataclass(frozen=True, eq=False)
 class QuadraticPotential:
-    """A quadratic form: what a Gaussian likelihood is."""
+    """A quadratic form, such as the potential of a Gaussian likelihood or prior.
+
+    Attributes
+    ----------
+    origin : ndarray of shape (p,)
+    lowest : float
+        Value at the origin.
+    slope : ndarray of shape (p,)
+        Gradient at the origin.
+    matrix : ndarray of shape (p, p)
+        Hessian.
+    """
 
     origin: np.ndarray
     lowest: float
@@ -161,35 +173,35 @@ class QuadraticPotential:
         image = shift @ self.matrix
         return self.lowest + np.einsum("ij,ij->i", shift, 0.5 * image + self.slope), image + self.slope
 
-    def curvature(self, points: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    def hessian_product(self, points: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """Return the Hessian times each of `directions`."""
         return directions @ self.matrix
 
-    def bend(self, points: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    def third_product(self, points: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """Return zeros."""
         return np.zeros_like(directions)
 
 
-def component_potential(likelihood: CheapDensity, space: OutputSpace, components: np.ndarray) -> Potential:
-    """Return minus the log-likelihood as a function of components; a quadratic form if it is one on those given."""
+def component_misfit(likelihood: CheapDensity, space: OutputSpace) -> SmoothPotential:
+    """Return minus the log-likelihood as a function of components."""
 
     def value_and_gradient(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         outputs = space.decode(points)
         return -likelihood.log_density(outputs), -likelihood.gradient(outputs) @ space.decoder.T
 
-    return as_quadratic(SmoothPotential(value_and_gradient), components)
+    return SmoothPotential(value_and_gradient)
 
 
 def as_quadratic(smooth: SmoothPotential, points: np.ndarray) -> Potential:
-    """Return a potential as a quadratic form if it is one, at points ``(n, p)`` and beyond them; else itself."""
+    """Return a potential as a quadratic form if it equals one at points ``(n, p)`` and beyond them, else unchanged."""
     values, slopes = smooth.value_and_gradient(points)
     if not (np.isfinite(values).all() and np.isfinite(slopes).all()):
         return smooth
     p = points.shape[1]
-    # The affine part is exact for steps of any length, so they are as long as the data are wide: no cancellation.
+    # Differences of an affine gradient are exact for steps of any length. Long ones avoid cancellation.
     width = max(float(np.ptp(points)), 1.0)
     beyond = np.concatenate([points[:1] + sign * width * np.eye(p) for sign in (1, -1)])
-    with np.errstate(all="ignore"):  # other potentials may not be defined there
+    with np.errstate(all="ignore"):  # other potentials may be undefined there
         height, slope = smooth.value_and_gradient(beyond)
         matrix = (slope[:p] - slope[p:]) / (2.0 * width)
     if not (np.isfinite(matrix).all() and np.isfinite(height).all()):
@@ -203,7 +215,7 @@ def as_quadratic(smooth: SmoothPotential, points: np.ndarray) -> Potential:
 
 
 def _agree(one: np.ndarray, other: np.ndarray) -> bool:
-    """Whether two arrays are the same but for rounding, in units of what they vary by."""
+    """Whether two arrays are equal up to rounding, relative to their largest entry."""
     return bool(np.allclose(one, other, rtol=1e-8, atol=1e-8 * max(1.0, float(np.abs(other).max()))))
 
 
@@ -212,13 +224,14 @@ def _scales(
 ) -> np.ndarray:
     """Return the scales on which the likelihood changes with each output, ``(m,)``.
 
-    The diagonal of its Hessian is estimated from products with random signs, exactly where it is diagonal.
+    The diagonal of its Hessian is estimated from products with random signs. The estimate is exact if the Hessian is
+    diagonal.
     """
     spread = outputs.std(axis=0)
     spread = np.where(spread > 0, spread, spread.mean() or 1.0)
     steps = _STEP * spread * rng.choice([-1.0, 1.0], size=(_PROBES, spread.size))
     change = likelihood.gradient(point + steps) - likelihood.gradient(point - steps)
-    # In units of the spread, in which very different outputs can be compared.
+    # In units of the spread, so that outputs of very different sizes can be compared.
     curvature = -(change / (2.0 * steps)).mean(axis=0) * spread**2
     usable = np.isfinite(curvature) & (curvature > 0)
     if not usable.any():
@@ -228,16 +241,17 @@ def _scales(
 
 
 def _normalised(directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return unit directions, and lengths ``(n, k, 1)``; of no direction, itself and 0."""
+    """Return unit directions and lengths ``(n, k, 1)``; a zero direction stays zero."""
     length = np.linalg.norm(directions, axis=2, keepdims=True)
     return directions / np.where(length > 0, length, 1.0), length
 
 
+#: Potentials ``(n,)`` and gradients of the prior at unconstrained positions ``(n, dim)``, log-Jacobian included.
 PriorPotential = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 class Bounded(Protocol):
-    """A map from positions to parameters."""
+    """A map from unconstrained positions to parameters with bounds."""
 
     def to_parameters(self, position: np.ndarray) -> np.ndarray:
         """Return parameters ``(n, dim)``."""
@@ -248,7 +262,7 @@ class Bounded(Protocol):
         ...
 
     def pull_back(self, position: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Turn a gradient in parameters into that of log-density + log-Jacobian in positions."""
+        """Turn a gradient by parameters into that of log-density plus log-Jacobian by positions."""
         ...
 
 
@@ -264,7 +278,7 @@ def prior_potential(prior: CheapDensity, transform: Bounded) -> PriorPotential:
 
 
 def in_white(prior: PriorPotential, whitening: Whitening) -> SmoothPotential:
-    """Return the potential of a prior as a function of whitened positions, asked as it is."""
+    """Return the potential of a prior as a function of whitened positions."""
 
     def potential(white: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         value, gradient = prior(whitening.from_white(white))
@@ -273,29 +287,33 @@ def in_white(prior: PriorPotential, whitening: Whitening) -> SmoothPotential:
     return SmoothPotential(potential)
 
 
-#: Root mean square of what may be lost of the potential at training positions, each counting as at most 1. They reach
-#: further out than draws, which lose about half of it.
+#: Root mean square of the loss that condensing may cause at training positions, where each loss counts as at most 1.
+#: Training positions reach further out than draws, which lose about half of it.
 TOLERANCE = 0.02
+#: Numbers of kept components that are tried: each about the square root of 2 times the one before.
 _KEPT = (0, 1, 2, 3, 4, 6, 8, 11, 16, 22, 32, 45, 64)
+#: Least value of the condensed part at the origin. A guess: the expansion of b needs a b_0 well above its changes.
 _LEAST = 10.0
 
 
 def condense(
     emulator: Emulator, misfit: QuadraticPotential, white: np.ndarray
 ) -> tuple[Emulator, QuadraticPotential]:
-    """Return an emulator of fewer components and its misfit, with nearly the same potential; the same if none would do.
+    """Return an emulator of fewer components and its misfit, with nearly the same potential.
+
+    If that would save less than half of the components, both are returned unchanged.
 
     Parameters
     ----------
     emulator : Emulator
     misfit : QuadraticPotential
-        Of its components.
+        The potential of the components.
     white : ndarray of shape (n, dim)
-        Whitened positions at which both must agree.
+        Whitened positions at which both potentials must agree.
 
     Examples
     --------
-    Twenty components, all alike but for what they are multiplied with, are as good as one:
+    Twenty components that are multiples of one another are condensed to one:
 
     >>> from leapwise.surrogates.trend import TrendBasis
     >>> linear, size = np.array([0.3, -0.2]), np.arange(1.0, 21.0)[:, None]
@@ -319,79 +337,81 @@ def condense(
     root, shift = root @ axes, (slope - misfit.origin @ root) @ axes
     lowest = misfit.lowest - 0.5 * slope @ slope
     squares = 0.5 * (components @ axes + shift) ** 2
-    turned = _turned(emulator, root, shift)
+    rotated = _rotated(emulator, root, shift)
     for kept in _KEPT:
         if 2 * (kept + 1) > len(shift):
             break
-        rest, constant = _rest(turned, kept)
+        rest, constant = _rest(rotated, kept)
         with np.errstate(all="ignore"):
             lost = squares[:, kept:].sum(axis=1) - 0.5 * rest.components(white)[:, 0] ** 2
             lost = np.clip(lost - np.median(lost), -1.0, 1.0)
         if np.sqrt(np.mean(lost**2)) <= TOLERANCE:
-            found = _beside(turned, kept, rest)
+            found = _append(rotated, kept, rest)
             size = kept + 1
             origin = np.zeros(size)
             return found, QuadraticPotential(origin, float(lowest - constant), np.zeros(size), np.eye(size))
     return emulator, misfit
 
 
-def _turned(emulator: Emulator, root: np.ndarray, shift: np.ndarray) -> Emulator:
-    """Return the components in coordinates in which the misfit is half the sum of their squares."""
-    cubic, weights = emulator.cubic, emulator.node_weights
+def _rotated(emulator: Emulator, root: np.ndarray, shift: np.ndarray) -> Emulator:
+    """Return the components in coordinates in which the misfit is half the sum of squares."""
+    cubic, weights = emulator.cubic, emulator.hidden_weights
     return Emulator(
         emulator.constant @ root + shift,
         emulator.trend_weights @ root,
         None if cubic is None else CubicForms(cubic.axes, np.tensordot(root.T, cubic.tensors, axes=1)),
-        emulator.nodes,
+        emulator.hidden,
         None if weights is None else weights @ root,
     )
 
 
-def _rest(turned: Emulator, kept: int) -> tuple[Emulator, float]:
-    """Return the one component that stands for all but the first, and the constant C."""
-    dim = turned.trend.dim
-    centre = turned.components(np.zeros((1, dim)))[0, kept:]
-    linear, matrices = turned.linear[kept:], turned.matrices[kept:]
+def _rest(rotated: Emulator, kept: int) -> tuple[Emulator, float]:
+    """Return the single component that replaces all but the first `kept`, and the constant C."""
+    dim = rotated.trend.dim
+    centre = rotated.components(np.zeros((1, dim)))[0, kept:]
+    linear, matrices = rotated.linear[kept:], rotated.matrices[kept:]
     height = 0.5 * float(centre @ centre)
     constant = max(_LEAST - height, 0.0)
     b = np.sqrt(2.0 * (height + constant))
     slope = centre @ linear
     bent = linear.T @ linear + np.tensordot(centre, matrices, axes=1)
-    trend = turned.trend.weights_of(slope / b, bent / b - np.outer(slope, slope) / b**3)[:, None]
-    weights = None if turned.node_weights is None else turned.node_weights[:, kept:] @ centre[:, None] / b
+    trend = rotated.trend.weights_of(slope / b, bent / b - np.outer(slope, slope) / b**3)[:, None]
+    weights = (
+        None if rotated.hidden_weights is None else rotated.hidden_weights[:, kept:] @ centre[:, None] / b
+    )
     start = b
-    if turned.nodes is not None:
-        start = b - float((turned.nodes.features(np.zeros((1, dim))) @ weights)[0, 0])
+    if rotated.hidden is not None:
+        start = b - float((rotated.hidden.features(np.zeros((1, dim))) @ weights)[0, 0])
     cubic = None
-    if turned.cubic is not None:
-        axes = turned.cubic.axes
+    if rotated.cubic is not None:
+        axes = rotated.cubic.axes
         slope, bent, linear = slope @ axes, axes.T @ bent @ axes, linear @ axes
-        tensor = np.tensordot(centre, turned.cubic.tensors[kept:], axes=1) / b
+        tensor = np.tensordot(centre, rotated.cubic.tensors[kept:], axes=1) / b
         tensor = tensor + _symmetric(np.tensordot(linear, axes.T @ matrices @ axes, axes=([0], [0]))) / b
         tensor = tensor - _symmetric(slope[:, None, None] * bent) / b**3
         tensor = tensor + 3.0 * slope[:, None, None] * slope[:, None] * slope / b**5
         cubic = CubicForms(axes, tensor[None])
-    return Emulator(np.array([start]), trend, cubic, turned.nodes, weights), constant
+    return Emulator(np.array([start]), trend, cubic, rotated.hidden, weights), constant
 
 
 def _symmetric(tensor: np.ndarray) -> np.ndarray:
-    """Return the sum over which index is the first, of a tensor that is symmetric in the other two."""
+    """Return the sum over the three places of the first index of a tensor that is symmetric in the other two."""
     return tensor + np.moveaxis(tensor, 0, 1) + np.moveaxis(tensor, 0, 2)
 
 
-def _beside(turned: Emulator, kept: int, rest: Emulator) -> Emulator:
-    """Return the first components, and the one for the others after them."""
-    cubic, weights = turned.cubic, turned.node_weights
+def _append(rotated: Emulator, kept: int, rest: Emulator) -> Emulator:
+    """Return the first `kept` components followed by the one that replaces the others."""
+    cubic, weights = rotated.cubic, rotated.hidden_weights
     if cubic is not None:
         assert rest.cubic is not None
         cubic = CubicForms(cubic.axes, np.concatenate([cubic.tensors[:kept], rest.cubic.tensors]))
     if weights is not None:
-        assert rest.node_weights is not None
-        weights = np.concatenate([weights[:, :kept], rest.node_weights], axis=1)
+        assert rest.hidden_weights is not None
+        weights = np.concatenate([weights[:, :kept], rest.hidden_weights], axis=1)
     return Emulator(
-        np.concatenate([turned.constant[:kept], rest.constant]),
-        np.concatenate([turned.trend_weights[:, :kept], rest.trend_weights], axis=1),
+        np.concatenate([rotated.constant[:kept], rest.constant]),
+        np.concatenate([rotated.trend_weights[:, :kept], rest.trend_weights], axis=1),
         cubic,
-        turned.nodes,
+        rotated.hidden,
         weights,
     )

@@ -1,49 +1,43 @@
-r"""A surrogate that emulates the outputs of a forward model, and leaves likelihood and prior as they are.
+r"""A surrogate that emulates the outputs of a forward model and keeps likelihood and prior exact.
 
 .. math:: \tilde U(q) = -\log L\big(\tilde F(q)\big) + V(q), \qquad V(q) = -\log \pi(x(q)) - \log |dx/dq|,
 
-where only :math:`\tilde F` is learnt, from values of the outputs: no gradient is needed. Where gradients of the
-potential are known they are used too, for what they say of the Jacobian (see `leapwise.surrogates.outputs`).
-One set of features serves all outputs, which are compressed to their principal components (see
-`leapwise.surrogates.output_space`) and, for a Gaussian likelihood, to fewer once more when they are learnt (see
-`leapwise.surrogates.output_space`). Everything happens at unconstrained positions q; what bounds do to the prior is
-in V, which is exact.
+where only :math:`\tilde F` is learned, from values of the outputs; gradients of the potential are used where they are
+known. Outputs are compressed to principal components and, for a Gaussian likelihood, condensed to fewer once more
+(`leapwise.surrogates.output_space`). All components share linear, quadratic and cubic features, with hidden softplus
+units if wanted, and the features have different penalties (`leapwise.surrogates.emulator`). Everything is at
+unconstrained positions q; the effect of bounds is in V, which is exact.
 
-The features are linear, quadratic and cubic, with hidden softplus nodes if asked for, and are not all penalised alike
-(see `leapwise.surrogates.emulator`): with fewer evaluations than features that is worth a good deal.
+**Far out** a likelihood that is bounded above keeps the surrogate above :math:`V` less a constant. So the surrogate
+cannot be below the exact potential by more than the exact misfit, and it grows wherever the prior's potential does.
 
-**Far out** a likelihood that is bounded above keeps the surrogate above :math:`V` less a constant: it cannot fall
-below the exact potential by more than the exact misfit itself, and grows wherever the prior does.
+**Derivatives** are closed-form. With c, K the gradient and Hessian of :math:`-\log L` by components and J the Jacobian
+of the components, the Hessian is :math:`J^T K J + \sum_k c_k \nabla^2 a_k` plus that of V; it is not a Gauss-Newton
+approximation.
 
-Derivatives of the components are closed-form. With c, K the gradient and Hessian of :math:`-\log L` in
-components and J the Jacobian, the Hessian is :math:`J^T K J + \sum_k c_k \nabla^2 a_k` plus that of V, no
-Gauss-Newton approximation.
-
-What gradients of the potential say about outputs.
-
-Where the outputs are known, so is the likelihood's gradient c in components, and the gradient of the potential less
-that of the prior is one product of c with the Jacobian: :math:`J^T c = g`. In the weights W of the features that is
-linear, but it couples all components:
+**Training on gradients.** Where outputs are known, so is the likelihood's gradient c, and the gradient of the potential
+less that of the prior is one product with the Jacobian: :math:`J^T c = g`. This is linear in the weights W of the
+features, but it couples all components:
 
 .. math:: \min_W \|\Phi W - X\|^2 + \omega \sum_j \big| \nabla\Phi_j\, W \hat c_j - \hat g_j \big|^2
     + \lambda \sum_i p_i |W_i|^2,
 
-with :math:`\hat c = c/|c|`, :math:`\hat g = g/|c|`. Weights are as if drawn from a normal with covariance
-:math:`C = (\lambda\, \mathrm{diag}\, p)^{-1}`, the same for all components, so nothing larger than the number of rows
-is ever factorised. With :math:`A = \Phi C \Phi^T + I` the rows of values alone have the solution :math:`W_0` and leave
-the covariance P of the weights,
+with :math:`\hat c = c/|c|`, :math:`\hat g = g/|c|`. The penalty is a normal prior of the weights with covariance
+:math:`C = (\lambda\, \mathrm{diag}\, p)^{-1}`, the same for all components, so no matrix larger than the number of
+rows is factorised. With :math:`A = \Phi C \Phi^T + I` the rows of values alone have the solution :math:`W_0` and leave
+the weights with the covariance P,
 
 .. math:: W_0 = C \Phi^T A^{-1} X, \qquad P = C - C \Phi^T A^{-1} \Phi\, C,
 
-and the gradient rows G add to it
+and the gradient rows G add
 
 .. math::
     W = W_0 + P G^T (\alpha \hat C), \qquad (K + \omega^{-1} I)\, \alpha = \hat g - (G W_0) \cdot \hat C,
     \qquad K = (G P G^T) \circ (\hat C \hat C^T).
 
-More rows of values than features are first made as many by a QR factorisation, which changes nothing.
-:math:`\omega = d/3` as in `leapwise.surrogates.quadratic`. The strength is the one under which the values predict
-the gradients best: the marginal likelihood of the gradients given the values, over a grid.
+More rows of values than features are first reduced to as many as features by a QR factorisation, which does not change
+the solution. :math:`\omega = d/3` as in `leapwise.surrogates.quadratic`. The strength :math:`\lambda` maximises the
+marginal likelihood of the gradients given the values, over a grid.
 """
 
 from __future__ import annotations
@@ -57,7 +51,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from leapwise.checks import require_callable, require_positive, require_whole
 from leapwise.errors import InputError
-from leapwise.surrogates.emulator import Emulator, OutputFeatures, determine_lines
+from leapwise.surrogates.emulator import Emulator, OutputFeatures, determines_lines
 from leapwise.surrogates.online import RowUpdater
 from leapwise.surrogates.output_space import (
     Bounded,
@@ -67,7 +61,7 @@ from leapwise.surrogates.output_space import (
     PriorPotential,
     QuadraticPotential,
     as_quadratic,
-    component_potential,
+    component_misfit,
     condense,
     in_white,
     prior_potential,
@@ -76,60 +70,78 @@ from leapwise.surrogates.ridge import require_ridge, solve_ridge
 from leapwise.surrogates.training import TrainingSet, require_same_dim
 from leapwise.surrogates.whitening import Whitening
 
-#: So many gradient rows are used at most; of more evaluations, an evenly spaced part.
-MAX_ROWS = 3000
-# What a weight without a penalty gets, so that all have a variance; it is far below any penalty.
+#: Most gradient rows that are used, which bounds the cost of their factorisation; of more evaluations, an evenly spaced
+#: part is taken. A guess.
+MAX_GRADIENT_ROWS = 3000
+#: Penalty of weights without one, so that all have a finite variance; far below the penalties of the other features.
 _NO_PENALTY = 1e-6
+#: Least ridge strength with gradients: with 0 the covariance of undetermined weights would be infinite.
 _LEAST_STRENGTH = 1e-8
+#: Ridge strengths to choose from with gradients: decades from nearly none to as strong as the rows.
 _STRENGTHS = 10.0 ** np.arange(-6.0, 1.1)
 
 
 @dataclass(frozen=True, eq=False)
-class Pulls:
-    """Products of the Jacobian of components with known vectors.
+class JacobianProducts:
+    """Known products of the transposed Jacobian of components with vectors: the gradient rows of a fit.
 
     Attributes
     ----------
     white : ndarray of shape (k, dim)
+        Whitened positions.
     cotangent : ndarray of shape (k, p)
-        Of unit length.
-    pulled : ndarray of shape (k, dim)
-        The transposed Jacobian times it.
+        Vectors of unit length.
+    product : ndarray of shape (k, dim)
+        The transposed Jacobian times the vectors.
     """
 
     white: np.ndarray
     cotangent: np.ndarray
-    pulled: np.ndarray
+    product: np.ndarray
 
     @classmethod
-    def of(cls, white: np.ndarray, cotangent: np.ndarray, pulled: np.ndarray) -> Pulls:
-        """Scale to unit length; leave out what says nothing, and some of what is too much."""
+    def normalised(cls, white: np.ndarray, cotangent: np.ndarray, product: np.ndarray) -> JacobianProducts:
+        """Scale vectors to unit length; leave out zero vectors, and rows beyond the largest number."""
         length = np.linalg.norm(cotangent, axis=1)
         kept = np.flatnonzero(length > 0)
-        kept = kept[:: 1 + (max(kept.size * white.shape[1], 1) - 1) // MAX_ROWS]
+        kept = kept[:: 1 + (max(kept.size * white.shape[1], 1) - 1) // MAX_GRADIENT_ROWS]
         length = length[kept, None]
-        return cls(white[kept], cotangent[kept] / length, pulled[kept] / length)
+        return cls(white[kept], cotangent[kept] / length, product[kept] / length)
 
     def solve(
         self, features: OutputFeatures, rows: np.ndarray, components: np.ndarray, ridge: float | None
     ) -> tuple[np.ndarray, float]:
-        """Return weights ``(n_features, p)`` and the strength of the ridge, given or chosen."""
+        """Fit values and gradients.
+
+        Parameters
+        ----------
+        features : OutputFeatures
+        rows : ndarray of shape (n, n_features)
+            Features at the positions of values.
+        components : ndarray of shape (n, p)
+        ridge : float or None
+            Strength of the ridge; None to choose it.
+
+        Returns
+        -------
+        weights : ndarray of shape (n_features, p)
+        ridge : float
+        """
         if len(rows) > rows.shape[1]:
-            turn, rows = np.linalg.qr(rows)
-            components = turn.T @ components
+            rotation, rows = np.linalg.qr(rows)
+            components = rotation.T @ components
         strengths = _STRENGTHS if ridge is None else np.array([ridge])
         prior = 1.0 / np.maximum(features.penalty, _NO_PENALTY)
         slopes = features.gradient_rows(self.white)
-        problem = _Problem(
-            of_values=(rows * prior) @ rows.T,
-            across=(slopes * prior) @ rows.T,
-            of_slopes=(slopes * prior) @ slopes.T,
+        problem = _CoupledRidge(
+            values=(rows * prior) @ rows.T,
+            cross=(slopes * prior) @ rows.T,
+            slopes=(slopes * prior) @ slopes.T,
             components=components,
             cotangent=np.repeat(self.cotangent, self.white.shape[1], axis=0),
-            pulled=self.pulled.ravel(),
+            product=self.product.ravel(),
             noise=3.0 / self.white.shape[1],
         )
-        # A strength of 0 would need rows that decide every weight.
         tried = [problem.solve(max(float(strength), _LEAST_STRENGTH)) for strength in strengths]
         best = int(np.argmin([score for _, _, score in tried]))
         by_values, by_slopes, _ = tried[best]
@@ -138,36 +150,44 @@ class Pulls:
 
 
 @dataclass(frozen=True, eq=False)
-class _Problem:
-    """Covariances of rows under a strength of 1, and what the rows are to be.
+class _CoupledRidge:
+    """The ridge regression of values and gradients, through covariances of rows.
 
     Attributes
     ----------
-    of_values, across, of_slopes : ndarray of shape (n, n), (r, n) and (r, r)
+    values, cross, slopes : ndarray of shape (n, n), (r, n) and (r, r)
+        Prior covariances of the n rows of values and the r gradient rows, for a strength of 1.
     components : ndarray of shape (n, p)
-    cotangent, pulled : ndarray of shape (r, p) and (r,)
+        The values.
+    cotangent, product : ndarray of shape (r, p) and (r,)
+        Vectors of unit length, and products of gradient rows with them.
     noise : float
         The inverse weight of gradient rows.
     """
 
-    of_values: np.ndarray
-    across: np.ndarray
-    of_slopes: np.ndarray
+    values: np.ndarray
+    cross: np.ndarray
+    slopes: np.ndarray
     components: np.ndarray
     cotangent: np.ndarray
-    pulled: np.ndarray
+    product: np.ndarray
     noise: float
 
     def solve(self, ridge: float) -> tuple[np.ndarray, np.ndarray, float]:
-        """Return the weights of rows of values ``(n, p)`` and gradients ``(r, p)`` in those of features, and a score.
+        """Solve for one strength.
 
-        The score is minus twice the log marginal likelihood of the gradients given the values, but for a constant.
+        Returns
+        -------
+        by_values, by_slopes : ndarray of shape (n, p) and (r, p)
+            The weights of features are sums of rows with these coefficients.
+        score : float
+            Minus twice the log marginal likelihood of the gradients given the values, up to a constant.
         """
-        factor = cho_factor(self.of_values / ridge + np.eye(len(self.of_values)))
-        across = self.across / ridge
-        alone, reach = cho_solve(factor, self.components), cho_solve(factor, across.T)
-        residual = self.pulled - np.einsum("rp,rp->r", across @ alone, self.cotangent)
-        kernel = (self.of_slopes / ridge - across @ reach) * (self.cotangent @ self.cotangent.T)
+        factor = cho_factor(self.values / ridge + np.eye(len(self.values)))
+        cross = self.cross / ridge
+        alone, reach = cho_solve(factor, self.components), cho_solve(factor, cross.T)
+        residual = self.product - np.einsum("rp,rp->r", cross @ alone, self.cotangent)
+        kernel = (self.slopes / ridge - cross @ reach) * (self.cotangent @ self.cotangent.T)
         kernel.flat[:: len(kernel) + 1] += self.noise
         inner = cho_factor(kernel)
         dual = cho_solve(inner, residual)
@@ -178,7 +198,7 @@ class _Problem:
 
 
 class Forward(Protocol):
-    """What a target with a forward model knows of its cheap parts."""
+    """The cheap parts of a target with a forward model."""
 
     likelihood: CheapDensity
     prior: CheapDensity
@@ -187,26 +207,26 @@ class Forward(Protocol):
 
 @dataclass(frozen=True)
 class OutputSurrogate:
-    """Emulate outputs with shared polynomial features.
+    """Emulate the outputs of a forward model with shared polynomial features.
 
-    Evaluations far above the typical set are left out, by the rule of `TrainingSet.select`, but the lowest
-    ``2 (dim + 1)`` are always kept: outputs are of use there too.
+    Evaluations far above the typical set are left out, as by `TrainingSet.select`, but the lowest ``2 (dim + 1)`` are
+    always kept.
 
     Parameters
     ----------
     likelihood : object with log_density(outputs) and gradient(outputs)
-        On batches ``(n, m)``.
+        Both take outputs ``(n, m)``.
     prior : callable
-        Takes positions ``(n, dim)`` and returns the potential of the prior there, log-Jacobian of bounds included, and
-        its gradient; see `prior_potential`.
+        Takes positions ``(n, dim)`` and returns the potential of the prior, log-Jacobian of bounds included, and its
+        gradient; see `prior_potential`.
     n_hidden : int
-        Number of softplus nodes besides the polynomial features.
+        Number of hidden softplus units besides the polynomial features.
     ridge : float, optional
-        Strength of the ridge; chosen by leave-one-out if not given.
+        Strength of the ridge. By default it is chosen by leave-one-out, or with gradients by marginal likelihood.
     gain : float
-        Standard deviation of the hidden nodes' projections.
+        Standard deviation of the hidden units' projections.
     whitening : Whitening, optional
-        Coordinates to learn in; from the training positions if not given.
+        Coordinates to train in; by default from the training positions.
 
     Examples
     --------
@@ -241,10 +261,10 @@ class OutputSurrogate:
 
     @classmethod
     def of(cls, target: Forward, n_hidden: int = 0) -> OutputSurrogate:
-        """Make one for a target with a forward model, such as `ForwardTarget`."""
-        if not all(hasattr(target, name) for name in ("likelihood", "prior", "transform")):
+        """Return the surrogate for a `ForwardTarget`, with its likelihood and prior."""
+        if not getattr(target, "emulates_outputs", False):
             raise InputError(
-                f"OutputSurrogate.of needs a ForwardTarget, whose outputs it learns, got {type(target).__name__}; "
+                f"OutputSurrogate.of needs a ForwardTarget, whose outputs it emulates, got {type(target).__name__}; "
                 "use QuadraticNetwork or another surrogate of the potential"
             )
         return cls(target.likelihood, prior_potential(target.prior, target.transform), n_hidden)
@@ -252,22 +272,22 @@ class OutputSurrogate:
     def fit(
         self, training: TrainingSet, rng: np.random.Generator, plain: FittedOutputs | None = None
     ) -> FittedOutputs:
-        """Learn from the outputs of exact evaluations.
+        """Train on the outputs of exact evaluations.
 
         Parameters
         ----------
         training : TrainingSet
         rng : Generator
-            Draws hidden nodes.
+            Draws hidden units.
         plain : FittedOutputs, optional
-            The same with other hidden nodes or none, trained on the same evaluations in the same coordinates: all but
-            the nodes is taken from it.
+            A surrogate trained on the same evaluations in the same coordinates, with other hidden units or none.
+            Everything except hidden units and weights is taken from it, which saves time.
         """
         training.require_variety()
         kept = self._select(training)
         if kept.outputs is None:
             raise InputError(
-                "an OutputSurrogate learns from outputs and the training set has none; "
+                "an OutputSurrogate needs outputs, got a training set without any; "
                 "give TrainingSet(outputs=...), or use a surrogate of the potential"
             )
         whitening = Whitening.from_positions(kept.position) if self.whitening is None else self.whitening
@@ -275,39 +295,39 @@ class OutputSurrogate:
         white = whitening.to_white(kept.position)
         if plain is None:
             plain = self._prepare(kept, whitening, rng)
-        elif not _is_of(plain, kept, whitening):
+        elif not _is_trained_on(plain, kept, whitening):
             raise InputError(
-                "plain must have been trained on the same evaluations in the same coordinates; leave it out"
+                "plain must be trained on the same evaluations in the same coordinates, got others; leave it out"
             )
-        features = plain.features.with_nodes(white, self.n_hidden, self.gain, rng)
+        features = plain.features.with_hidden(white, self.n_hidden, self.gain, rng)
         unsolved = replace(plain, features=features, ridge=self.ridge, solution=None, updater=None)
         solution, ridge = unsolved.solve()
         return replace(unsolved, solution=solution, ridge=ridge)
 
     def _select(self, training: TrainingSet) -> TrainingSet:
-        """Leave out what is far up, but for as many of the lowest as tell how outputs change in every direction.
+        """Select evaluations near the typical set, and as many of the lowest as determine all slopes of the outputs.
 
-        Those on a ridge thinner than rounding say nothing of what is across it.
+        Evaluations on a ridge that is thinner than rounding do not determine the slopes across it.
         """
         n = 2 * (training.dim + 1)
         kept = training.select(at_least=n)
         while self.whitening is not None and len(kept) < len(training):
             require_same_dim(kept, self.whitening)
-            if determine_lines(self.whitening.to_white(kept.position)):
+            if determines_lines(self.whitening.to_white(kept.position)):
                 break
             n = 2 * max(n, len(kept))
             kept = training.select(at_least=n)
         return kept
 
     def _prepare(self, kept: TrainingSet, whitening: Whitening, rng: np.random.Generator) -> FittedOutputs:
-        """Return all but hidden nodes and weights."""
+        """Return everything except hidden units and weights."""
         assert kept.outputs is not None
         white = whitening.to_white(kept.position)
         space = OutputSpace.learn(kept.outputs, int(kept.potential.argmin()), self.likelihood, rng)
         components = space.encode(kept.outputs)
         return FittedOutputs(
             whitening=whitening,
-            misfit=component_potential(self.likelihood, space, components),
+            misfit=as_quadratic(component_misfit(self.likelihood, space), components),
             prior=as_quadratic(in_white(self.prior, whitening), white),
             space=space,
             features=OutputFeatures.learn(white, components),
@@ -324,19 +344,20 @@ class FittedOutputs:
     ----------
     whitening : Whitening
     misfit : Potential
-        Minus the log-likelihood, of components.
+        Minus the log-likelihood as a function of components.
     prior : Potential
-        Of whitened positions, bounds included.
+        Of whitened positions, log-Jacobian of bounds included.
     space : OutputSpace
+    features : OutputFeatures
+    likelihood : object with log_density(outputs) and gradient(outputs)
     training : TrainingSet
-        What it has learnt from.
+        All evaluations it is trained on.
     ridge : float
         Strength of the ridge, given or chosen.
     solution : ndarray or None
-        Weights of the features; None if they are still to be solved for.
+        Weights of the features; None if not yet solved for.
     updater : RowUpdater or None
-        What it has learnt, as a factor that takes further rows; None if it has learnt from gradients, or not more than
-        at first.
+        A factorisation to which further rows are added; None before the first update, and with gradients.
     """
 
     whitening: Whitening
@@ -352,14 +373,14 @@ class FittedOutputs:
 
     @cached_property
     def emulator(self) -> Emulator:
-        """From whitened positions to components of the outputs; solved for when it is first asked for."""
+        """The map from whitened positions to components, solved for when it is first needed."""
         if self.updater is not None:
             return self.features.emulator(self.updater.weights)
         return self.features.emulator(self.solve()[0] if self.solution is None else self.solution)
 
     @cached_property
-    def acting(self) -> tuple[Emulator, Potential]:
-        """What potentials go through: emulator and misfit, of few components if the likelihood is Gaussian."""
+    def condensed(self) -> tuple[Emulator, Potential]:
+        """Emulator and misfit that define the potential, of few components if the likelihood is Gaussian."""
         if not isinstance(self.misfit, QuadraticPotential):
             return self.emulator, self.misfit
         return condense(self.emulator, self.misfit, self.whitening.to_white(self.training.position))
@@ -371,14 +392,14 @@ class FittedOutputs:
     def potential(self, position: np.ndarray) -> np.ndarray:
         """Return potentials ``(n,)``."""
         white = self.whitening.to_white(position)
-        emulator, misfit = self.acting
+        emulator, misfit = self.condensed
         value, _ = misfit.value_and_gradient(emulator.components(white))
         return value + self.prior.value_and_gradient(white)[0]
 
     def potential_and_gradient(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return potentials and their gradients."""
         white = self.whitening.to_white(position)
-        emulator, misfit = self.acting
+        emulator, misfit = self.condensed
         components, slopes = emulator.components_and_slopes(white)
         value, cotangent = misfit.value_and_gradient(components)
         prior, gradient = self.prior.value_and_gradient(white)
@@ -389,12 +410,12 @@ class FittedOutputs:
         """Return Hessians."""
         white = self.whitening.to_white(position)
         n, d = white.shape
-        emulator, misfit = self.acting
+        emulator, misfit = self.condensed
         components, jacobian = emulator.components(white), emulator.jacobian(white)
         cotangent = misfit.value_and_gradient(components)[1]
-        bent = misfit.curvature(components, np.swapaxes(jacobian, 1, 2))
+        bent = misfit.hessian_product(components, np.swapaxes(jacobian, 1, 2))
         hessian = bent @ jacobian + emulator.hessian(white, cotangent)
-        hessian += self.prior.curvature(white, np.broadcast_to(np.eye(d), (n, d, d)))
+        hessian += self.prior.hessian_product(white, np.broadcast_to(np.eye(d), (n, d, d)))
         return self.whitening.hessian_from_white(0.5 * (hessian + np.swapaxes(hessian, 1, 2)))
 
     def quadratic_contraction(self, position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
@@ -408,8 +429,8 @@ class FittedOutputs:
             2 \sum_{jl} M_{jl}\, \partial_i \partial_j a \cdot K J_l + K J_i \cdot \mathrm{tr}(M \nabla^2 a)
             + \sum_k c_k\, \mathrm{tr}(M \partial_i \nabla^2 a_k) + L'''[J M J^T] \cdot J_i + V'''[M]_i,
 
-        where third derivatives of likelihood and prior are taken along the eigenvectors of M. It is NaN where M is not
-        finite, as for a metric that is not positive definite.
+        where third derivatives of likelihood and prior are taken along the eigenvectors of M. The result is NaN where M
+        is not finite, as for a metric that is not positive definite.
         """
         known = np.isfinite(matrix).all(axis=(1, 2))
         if not known.all():
@@ -418,34 +439,34 @@ class FittedOutputs:
                 total[known] = self.trace_contraction(position[known], matrix[known])
             return total
         white, matrix = self.whitening.to_white(position), self.whitening.matrix_to_white(matrix)
-        emulator, misfit = self.acting
+        emulator, misfit = self.condensed
         components, jacobian = emulator.components(white), emulator.jacobian(white)
         cotangent = misfit.value_and_gradient(components)[1]
-        bent = misfit.curvature(components, np.swapaxes(jacobian, 1, 2))
+        bent = misfit.hessian_product(components, np.swapaxes(jacobian, 1, 2))
         values, vectors = np.linalg.eigh(matrix)
         axes, values = np.swapaxes(vectors, 1, 2), values[:, :, None]
         pushed = axes @ np.swapaxes(jacobian, 1, 2)
-        inner = (values * misfit.bend(components, pushed)).sum(axis=1)
+        inner = (values * misfit.third_product(components, pushed)).sum(axis=1)
         inner = emulator.laplacian(white, matrix)[:, None, :] @ np.swapaxes(bent, 1, 2) + (
             inner[:, None, :] @ jacobian
         )
         total = inner[:, 0, :] + 2.0 * emulator.mixed(white, np.swapaxes(bent, 1, 2) @ matrix)
         total += emulator.trace(white, cotangent, matrix)
-        total += (values * self.prior.bend(white, axes)).sum(axis=1)
+        total += (values * self.prior.third_product(white, axes)).sum(axis=1)
         return self.whitening.gradient_from_white(total)
 
     def update(self, training: TrainingSet) -> FittedOutputs:
-        """Return a surrogate that has learnt from further evaluations too.
+        """Return a surrogate that is trained on further evaluations as well.
 
-        Features, components and ridge stay as they are, and nothing is left out. A new row costs O(s^2) for s features,
-        whatever came before, and weights are solved for when they are first used; where gradients are known, that is
-        everything again.
+        Features, components and ridge stay the same, and no evaluation is left out. Weights are solved for when they
+        are first needed. Without gradients a new row costs O(s^2) for s features; with gradients the whole regression
+        is solved again.
         """
         require_same_dim(training, self.whitening)
         if training.outputs is None or training.outputs.shape[1] != len(self.space.mean):
             raise InputError(
-                f"further evaluations must have {len(self.space.mean)} outputs like those trained on; "
-                "give TrainingSet(outputs=...)"
+                f"further evaluations must have {len(self.space.mean)} outputs like the training set, got "
+                f"{'none' if training.outputs is None else training.outputs.shape[1]}; give TrainingSet(outputs=...)"
             )
         everything = self.training.join(training)
         if everything.gradient is not None:
@@ -456,7 +477,7 @@ class FittedOutputs:
         return replace(self, training=everything, updater=updater.append(*self._rows(training)))
 
     def solve(self) -> tuple[np.ndarray, float]:
-        """Return weights ``(n_features, p)`` learnt from the whole training set, and the ridge, given or chosen."""
+        """Return weights ``(n_features, p)`` fitted to the whole training set, and the ridge, given or chosen."""
         rows, components = self._rows(self.training)
         if self.training.gradient is None:
             solution = solve_ridge(rows, components, ridge=self.ridge, penalty=self.features.penalty)
@@ -465,22 +486,22 @@ class FittedOutputs:
         assert known.gradient is not None and known.outputs is not None
         white = self.whitening.to_white(known.position)
         gradient = self.whitening.gradient_to_white(known.gradient)
-        pulls = Pulls.of(
+        products = JacobianProducts.normalised(
             white,
             -self.likelihood.gradient(known.outputs) @ self.space.decoder.T,
             gradient - self.prior.value_and_gradient(white)[1],
         )
-        return pulls.solve(self.features, rows, components, self.ridge)
+        return products.solve(self.features, rows, components, self.ridge)
 
     def _rows(self, training: TrainingSet) -> tuple[np.ndarray, np.ndarray]:
-        """Return features and components of evaluations."""
+        """Return features ``(n, n_features)`` and components ``(n, p)`` of evaluations."""
         assert training.outputs is not None
         white = self.whitening.to_white(training.position)
         return self.features.rows(white), self.space.encode(training.outputs)
 
 
-def _is_of(plain: FittedOutputs, training: TrainingSet, whitening: Whitening) -> bool:
-    """Whether a surrogate was trained on these evaluations, in these coordinates."""
+def _is_trained_on(plain: FittedOutputs, training: TrainingSet, whitening: Whitening) -> bool:
+    """Whether a surrogate was trained on these evaluations in these coordinates."""
     pairs = (
         (plain.training.position, training.position),
         (plain.training.potential, training.potential),
