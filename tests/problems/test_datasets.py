@@ -1,4 +1,4 @@
-"""Data files: the folder first, the checksum always, and one clear sentence when there is nothing."""
+"""Data files: the folder is searched first, the checksum is always checked, and errors say what to do."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def downloads(monkeypatch, tmp_path_factory):
-    """Stand in for pooch: `downloads.answer` is what a retrieval writes, or the error it raises."""
+    """A fake pooch: a retrieval writes `downloads.contents`, or raises it if it is an error."""
     cache = tmp_path_factory.mktemp("cache")
-    fake = SimpleNamespace(answer=CONTENTS, asked=[])
+    fake = SimpleNamespace(contents=CONTENTS, asked=[])
 
     def retrieve(url, known_hash, fname, path):
         fake.asked.append((url, known_hash))
-        if isinstance(fake.answer, Exception):
-            raise fake.answer
-        (Path(path) / fname).write_bytes(fake.answer)
+        if isinstance(fake.contents, Exception):
+            raise fake.contents
+        (Path(path) / fname).write_bytes(fake.contents)
         return str(Path(path) / fname)
 
     fake.retrieve = retrieve
@@ -53,7 +53,7 @@ def downloads(monkeypatch, tmp_path_factory):
     return fake
 
 
-def test_the_folder_is_looked_in_first(folder, downloads):
+def test_the_folder_is_searched_first(folder, downloads):
     (folder / "tiny").write_bytes(CONTENTS)
     assert fetch("tiny") == folder / "tiny"
     assert downloads.asked == []
@@ -69,7 +69,7 @@ def test_plain_and_compressed_text_read_alike(folder, downloads, name, contents)
 
 def test_a_changed_file_in_the_folder_is_refused(folder, downloads):
     (folder / "tiny").write_bytes(CONTENTS + b"+1 1:1\n")
-    with pytest.raises(DataError, match=r"not the file it should be.*replace it, or remove it") as caught:
+    with pytest.raises(DataError, match=r"not the expected file.*replace it, or remove it") as caught:
         fetch("tiny")
     assert str(folder / "tiny") in str(caught.value)
     assert sha256(CONTENTS) in str(caught.value)
@@ -77,7 +77,7 @@ def test_a_changed_file_in_the_folder_is_refused(folder, downloads):
 
 
 @pytest.mark.parametrize("set_folder", [True, False])
-def test_what_is_not_in_the_folder_is_downloaded_with_its_checksum(
+def test_a_file_that_is_not_in_the_folder_is_downloaded_with_its_checksum(
     folder, downloads, monkeypatch, set_folder
 ):
     if not set_folder:
@@ -93,8 +93,8 @@ def test_what_is_not_in_the_folder_is_downloaded_with_its_checksum(
         (ValueError("hash of downloaded file does not match"), "SHA-256"),
     ],
 )
-def test_a_failed_download_says_where_it_looked_and_what_to_do(folder, downloads, error, says):
-    downloads.answer = error
+def test_a_failed_download_says_where_it_searched_and_what_to_do(folder, downloads, error, says):
+    downloads.contents = error
     with pytest.raises(DataError) as caught:
         fetch("tiny")
     for part in (
@@ -129,7 +129,7 @@ def test_pooch_itself_reports_a_wrong_checksum(folder, tmp_path, monkeypatch):
         "choose_downloader",
         lambda url, progressbar=False: lambda url, file, mover: Path(file).write_bytes(source.read_bytes()),
     )
-    with pytest.raises(DataError, match="is not the file it should be"):
+    with pytest.raises(DataError, match="is not the expected one"):
         fetch("tiny")
     source.write_bytes(CONTENTS)
     assert fetch("tiny").read_bytes() == CONTENTS

@@ -1,7 +1,5 @@
 """The picture of the field."""
 
-import sys
-
 import numpy as np
 import pytest
 
@@ -51,6 +49,6 @@ def test_only_for_this_problem(problem, tmp_path):
 
 
 def test_without_matplotlib_the_error_names_the_extra(problem, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setattr("leapwise.results.plots.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"leapwise\[plots\]"):
         plot_field(problem, DRAWS, tmp_path / "field.png")

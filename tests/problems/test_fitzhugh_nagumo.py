@@ -1,4 +1,4 @@
-"""The nerve cell: its solution against SciPy's, exact derivatives, batches, the posterior, and lost solutions."""
+"""FitzHugh-Nagumo: the solution against SciPy's, exact derivatives, batches, the posterior, diverged solutions."""
 
 from __future__ import annotations
 
@@ -108,18 +108,18 @@ def test_descents_from_the_prior_all_find_one_mode(problem, rng):
 
 
 @pytest.mark.parametrize("scale", [1e1, 1e3, 1e150, 1e300])
-def test_lost_solutions_are_far_from_all_mass(problem, scale, rng):
+def test_diverged_solutions_are_far_from_all_mass(problem, scale, rng):
     far = scale * rng.standard_normal((10, 6))
     far[0] = 0.0
     outputs, jacobian = module.solve_with_jacobian(far)
     assert np.isfinite(outputs).all() and np.isfinite(jacobian).all()
-    lost = (outputs == module.LARGEST).any(axis=1)
-    assert lost.any() and not lost[0]
+    diverged = (outputs == module.LARGEST).any(axis=1)
+    assert diverged.any() and not diverged[0]
     result = Evaluator(problem.target).value_and_gradient(far)
-    assert (result.potential[lost] > 1e12).all()
+    assert (result.potential[diverged] > 1e12).all()
 
 
-def test_it_travels_to_other_processes(problem, positions):
+def test_it_can_be_pickled(problem, positions):
     copy = pickle.loads(pickle.dumps(problem))
     np.testing.assert_array_equal(
         copy.target.evaluate(positions, gradient=True).gradient,

@@ -1,7 +1,8 @@
-"""Logistic regression: the density against the textbook formula, in every range, and the three experiments."""
+"""Logistic regression: density and Fisher metric against the textbook formulas, and the three experiments."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import pickle
 
@@ -9,8 +10,8 @@ import numpy as np
 import pytest
 from scipy.special import expit, log_expit
 
+from leapwise.dynamics.metrics import RiemannianMetric
 from leapwise.errors import InputError
-from leapwise.problems import logistic_metric as row_blocks
 from leapwise.problems.logistic import (
     LogisticRegression,
     logistic,
@@ -18,6 +19,9 @@ from leapwise.problems.logistic import (
     logistic_bank,
     logistic_simulated,
 )
+
+module = importlib.import_module("leapwise.problems.logistic")  # the package has a function of this name
+METRIC_PRIOR_SD = 2.0
 
 needs_data = pytest.mark.skipif(
     not os.environ.get("LEAPWISE_DATA"), reason="LEAPWISE_DATA does not name a folder with the data files"
@@ -41,7 +45,7 @@ def textbook(X, y, prior_sd, beta):
 @pytest.mark.parametrize("n_chains", [1, 4, 16])
 @pytest.mark.parametrize("block_size", [2**19, 1000])
 def test_value_and_gradient_are_the_textbook_ones(data, rng, monkeypatch, n_chains, block_size):
-    monkeypatch.setattr(row_blocks, "_BLOCK_SIZE", block_size)
+    monkeypatch.setattr(module, "_BLOCK_SIZE", block_size)
     X, y = data
     model = LogisticRegression(X, y, prior_sd=3.0)
     beta = 2.0 * rng.normal(size=(n_chains, 5))
@@ -63,7 +67,7 @@ def test_a_few_chains_round_as_one_does(rng):
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 40.0, 1e3, 1e5])
-def test_no_size_of_the_linear_predictor_is_too_large(scale, rng):
+def test_large_linear_predictors_do_not_overflow(scale, rng):
     X = np.column_stack([np.ones(200), rng.choice([-1.0, 1.0], size=200)])
     y = rng.integers(0, 2, size=200)
     beta = scale * np.array([[1.0, 0.3], [-1.0, 0.3], [0.0, 1.0]])
@@ -100,7 +104,7 @@ def test_labels_may_be_booleans_and_the_data_are_copied(data):
     assert problem.target.evaluate(beta, gradient=False).log_density == before
 
 
-def test_it_can_be_sent_to_another_process(data):
+def test_it_can_be_pickled(data):
     target = logistic(*data).target
     beta = np.ones((1, 5))
     copy = pickle.loads(pickle.dumps(target))
@@ -182,3 +186,112 @@ def mode(problem):
         beta = beta + np.linalg.solve(problem.metric.at(beta).matrix[0], gradient[0])
     assert np.abs(problem.target.evaluate(beta, gradient=True).gradient).max() < 1e-8
     return beta
+
+
+@pytest.fixture(params=[2**19, 500], ids=["one block", "many blocks"])
+def metric_case(request, rng, monkeypatch):
+    """Features, a metric and three positions; with blocks that do and do not divide the rows."""
+    monkeypatch.setattr(module, "_BLOCK_SIZE", request.param)
+    X = np.column_stack([np.ones(303), rng.normal(size=(303, 3))])
+    model = LogisticRegression(X, rng.integers(0, 2, size=303), METRIC_PRIOR_SD)
+    return X, model, rng.normal(size=(3, 4))
+
+
+def explicit_metric(X, beta):
+    """The metric ``(d, d)`` and its d derivatives ``(d, d, d)`` at one position, as the paper writes them."""
+    s = expit(X @ beta)
+    w = s * (1 - s)
+    matrix = (X.T * w) @ X + np.eye(X.shape[1]) / METRIC_PRIOR_SD**2
+    return matrix, np.einsum("n,ni,nj,nk->ijk", w * (1 - 2 * s), X, X, X)
+
+
+def test_the_metric_is_riemannian(metric_case):
+    assert isinstance(metric_case[1].metric, RiemannianMetric)
+
+
+def test_the_metric_is_minus_the_hessian(metric_case, central_differences):
+    """For this model the Fisher information and the observed information agree."""
+    _, model, beta = metric_case
+    local = model.metric.at(beta)
+    for i in range(model.dim):
+        column = central_differences(lambda b, i=i: model.value_and_gradient(b)[1][:, i], beta)
+        np.testing.assert_allclose(local.matrix[:, i], -column, rtol=1e-6, atol=1e-6)
+    np.testing.assert_array_equal(local.matrix, local.matrix.transpose(0, 2, 1))
+
+
+def test_metric_and_contractions_agree_with_explicit_matrices(metric_case, rng):
+    X, model, beta = metric_case
+    velocity = rng.normal(size=beta.shape)
+    local = model.metric.at(beta)
+    quadratic, trace = local.quadratic_contraction(velocity), local.trace_contraction()
+    product = model.metric.product(beta, velocity)
+    for i in range(len(beta)):
+        matrix, derivative = explicit_metric(X, beta[i])
+        np.testing.assert_allclose(local.matrix[i], matrix, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(local.cholesky[i] @ local.cholesky[i].T, matrix, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(
+            quadratic[i],
+            np.einsum("ijk,j,k->i", derivative, velocity[i], velocity[i]),
+            rtol=1e-10,
+            atol=1e-10,
+        )
+        np.testing.assert_allclose(
+            trace[i], np.einsum("ijk,kj->i", derivative, np.linalg.inv(matrix)), rtol=1e-10, atol=1e-10
+        )
+        np.testing.assert_allclose(product[i], matrix @ velocity[i], rtol=1e-11, atol=1e-11)
+
+
+def test_contractions_are_derivatives_of_the_metric(metric_case, rng, central_differences):
+    _, model, beta = metric_case
+    velocity = rng.normal(size=beta.shape)
+    local = model.metric.at(beta)
+    for i in range(len(beta)):
+        point, v = beta[i : i + 1], velocity[i]
+        slope = central_differences(
+            lambda b, v=v: np.einsum("nij,i,j->n", model.metric.at(b).matrix, v, v), point
+        )
+        np.testing.assert_allclose(local.quadratic_contraction(velocity)[i], slope[0], rtol=1e-6, atol=1e-6)
+        log_det = central_differences(lambda b: np.linalg.slogdet(model.metric.at(b).matrix)[1], point)
+        np.testing.assert_allclose(local.trace_contraction()[i], log_det[0], rtol=1e-6, atol=1e-6)
+
+
+def test_the_trace_is_computed_once(metric_case):
+    _, model, beta = metric_case
+    local = model.metric.at(beta)
+    assert local.trace_contraction() is local.trace_contraction()
+
+
+def test_the_metric_of_many_chains_agrees_with_that_of_one(metric_case, rng):
+    """Large batches take another matrix product than small ones."""
+    _, model, _ = metric_case
+    beta, velocity = rng.normal(size=(2, 12, 4))
+    together = model.metric.at(beta)
+    alone = model.metric.at(beta[5:6])
+    np.testing.assert_allclose(together.matrix[5], alone.matrix[0], rtol=1e-12)
+    np.testing.assert_allclose(
+        together.quadratic_contraction(velocity)[5],
+        alone.quadratic_contraction(velocity[5:6])[0],
+        rtol=1e-10,
+        atol=1e-10,
+    )
+    np.testing.assert_allclose(
+        together.trace_contraction()[5], alone.trace_contraction()[0], rtol=1e-10, atol=1e-10
+    )
+
+
+def test_far_out_the_metric_is_that_of_the_prior(metric_case):
+    _, model, _ = metric_case
+    local = model.metric.at(np.array([[1e6, 0.0, 0.0, 0.0]]))
+    np.testing.assert_allclose(local.matrix[0], np.eye(4) / METRIC_PRIOR_SD**2, atol=1e-12)
+    np.testing.assert_allclose(local.trace_contraction(), 0.0, atol=1e-12)
+
+
+def test_a_metric_that_does_not_exist_is_nan_in_its_row_only(metric_case):
+    _, model, beta = metric_case
+    beta[1] = np.inf
+    local = model.metric.at(beta)
+    trace = local.trace_contraction()
+    assert np.isnan(local.cholesky[1]).all()
+    assert np.isnan(trace[1]).all()
+    assert np.isfinite(local.cholesky[[0, 2]]).all()
+    assert np.isfinite(trace[[0, 2]]).all()

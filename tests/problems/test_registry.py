@@ -1,4 +1,4 @@
-"""Names of the command line."""
+"""The list of problems of the command line."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_only_data_problems_are_marked_so():
     assert {"logistic-bank", "logistic-a9a"} == NEEDS_DATA
 
 
-def test_a_misspelt_name_is_answered_with_the_close_and_the_known():
+def test_a_misspelt_name_is_met_with_the_closest_and_the_known_names():
     with pytest.raises(InputError, match=r"did you mean 'logistic-bank'\?.*gaussian, banana"):
         registry.get("logistic-bnk")
     with pytest.raises(InputError, match=r"'qqq'; the known ones are gaussian"):

@@ -1,4 +1,4 @@
-"""The built-in posteriors, each with what is known of its truth.
+"""The built-in posteriors, each with the exact moments or true parameters that are known of it.
 
 ====================== =======================================================================================
 `gaussian`             the paper's narrow Gaussian; exact mean and covariance
@@ -17,8 +17,8 @@
 `fitzhugh_nagumo`      a model of a nerve cell: 6 parameters of an ODE from observations of both its states
 ====================== =======================================================================================
 
-Each is a function that returns a `Problem`. `registry` knows them by the names of the command line, and `datasets`
-finds or downloads the files that some of them need.
+Each is a function that returns a `Problem`. The module `registry` lists them by the names that the command line uses.
+The module `datasets` finds or downloads the files that some of them need.
 """
 
 from leapwise.problems.elliptic import elliptic_pde

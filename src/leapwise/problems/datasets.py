@@ -1,8 +1,8 @@
-"""The data of the paper's experiments: found in a folder or downloaded, and always checked.
+"""The data files of the paper's experiments: find or download them, and check them.
 
-A file is looked for in the folder that the environment variable ``LEAPWISE_DATA`` names, then in the cache of
-earlier downloads, and then at its origin (with pooch, of the extra ``paper``). Wherever it comes from, its
-SHA-256 must be the one written here: an experiment on other data is another experiment.
+A file is searched in the folder that the environment variable ``LEAPWISE_DATA`` names, then in the cache of earlier
+downloads. If it is in neither, it is downloaded (with pooch, from the extra ``paper``). Its SHA-256 must always be the
+one written here, so that an experiment never runs on other data.
 
 Bank marketing, the PDE's observations and the curve of figure 1 are the authors' own files, from
 github.com/chengzhang-uci/RNSHMC; a9a is the LIBSVM version of the UCI "adult" data.
@@ -28,14 +28,14 @@ _LIBSVM = "https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/binary"
 
 @dataclass(frozen=True)
 class DataFile:
-    """Where a file comes from, and the SHA-256 of what must be in it, for each name it may have."""
+    """Where a file comes from, and the SHA-256 of its contents for each name it may have."""
 
     url: str
     checksums: dict[str, str]
 
     @property
     def download_name(self) -> str:
-        """The first name is what the download is called."""
+        """The name under which the download is saved."""
         return next(iter(self.checksums))
 
 
@@ -71,17 +71,17 @@ FILES = {
 
 
 def fetch(name: str) -> Path:
-    """Return the path of a checked data file, downloading it if need be.
+    """Return the path of a checked data file; download it if necessary.
 
     Parameters
     ----------
     name : str
-        One of ``FILES``. ``"a9a"`` may come back as the plain text or as ``a9a.gz``; `load_libsvm` reads both.
+        One of ``FILES``. For ``"a9a"`` the file may be plain text or ``a9a.gz``; `load_libsvm` reads both.
 
     Raises
     ------
     DataError
-        If the file is nowhere to be had, or is not the file it should be.
+        If the file cannot be found or downloaded, or has other contents than expected.
     """
     if name not in FILES:
         raise InputError(f"there is no data file {name!r}; the known ones are {', '.join(FILES)}")
@@ -130,7 +130,7 @@ def parse_libsvm(text: bytes, n_features: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _find(name: str) -> Path | None:
-    """Look in the user's folder; a file of the right name with other contents is an error."""
+    """Search the user's folder; a file of the right name with other contents is an error."""
     folder = os.environ.get(FOLDER_VARIABLE)
     if not folder:
         return None
@@ -140,7 +140,7 @@ def _find(name: str) -> Path | None:
             got = hashlib.sha256(path.read_bytes()).hexdigest()
             if got != expected:
                 raise DataError(
-                    f"{path} is not the file it should be: its SHA-256 is {got}, expected {expected}; "
+                    f"{path} is not the expected file: its SHA-256 is {got}, expected {expected}; "
                     "replace it, or remove it to have it downloaded"
                 )
             return path
@@ -148,32 +148,32 @@ def _find(name: str) -> Path | None:
 
 
 def _download(name: str) -> Path:
-    """Fetch from the cache or the origin through pooch."""
+    """Fetch the file from the cache or from its origin, through pooch."""
     file = FILES[name]
     try:
         import pooch
     except ImportError as error:
         raise DataError(
-            _nowhere(name, "pooch, which downloads it, is not installed (pip install 'leapwise[paper]')")
+            _missing(name, "pooch, which downloads it, is not installed (pip install 'leapwise[paper]')")
         ) from error
     cache: Any = pooch.os_cache("leapwise")
     expected = file.checksums[file.download_name]
     try:
         return Path(pooch.retrieve(file.url, f"sha256:{expected}", fname=file.download_name, path=cache))
-    except ValueError as error:  # pooch's word for a wrong checksum
-        reason = f"what {file.url} sent is not the file it should be (its SHA-256 is not {expected})"
-        raise DataError(_nowhere(name, reason, cache)) from error
-    except OSError as error:  # no network, no such page, no room: requests' errors are OSErrors too
+    except ValueError as error:  # pooch raises this for a wrong checksum
+        reason = f"the file that {file.url} sent is not the expected one (its SHA-256 is not {expected})"
+        raise DataError(_missing(name, reason, cache)) from error
+    except OSError as error:  # no network, no such page, disk full: the errors of requests are OSErrors too
         reason = f"downloading {file.url} failed ({type(error).__name__}: {error})"
-        raise DataError(_nowhere(name, reason, cache)) from error
+        raise DataError(_missing(name, reason, cache)) from error
 
 
-def _nowhere(name: str, reason: str, cache: Path | None = None) -> str:
-    """Say where a file was looked for, why it could not be had, and how it can be."""
+def _missing(name: str, reason: str, cache: Path | None = None) -> str:
+    """Say where a file was searched, why it could not be downloaded, and what to do."""
     folder = os.environ.get(FOLDER_VARIABLE)
-    looked = [f"{folder} (from {FOLDER_VARIABLE})"] if folder else []
-    looked += [f"{cache} (the download cache)"] if cache is not None else []
-    where = f"not in {' nor in '.join(looked)}" if looked else f"{FOLDER_VARIABLE} is not set"
+    searched = [f"{folder} (from {FOLDER_VARIABLE})"] if folder else []
+    searched += [f"{cache} (the download cache)"] if cache is not None else []
+    where = f"not in {' nor in '.join(searched)}" if searched else f"{FOLDER_VARIABLE} is not set"
     names = " or ".join(FILES[name].checksums)
     return (
         f"the data file {names} is missing: {where}, and {reason}; get it from {FILES[name].url}, save it as "

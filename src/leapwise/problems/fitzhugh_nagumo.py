@@ -1,20 +1,20 @@
-r"""The FitzHugh-Nagumo equations of a spiking nerve cell, seen through noisy observations of both states.
+r"""The FitzHugh-Nagumo equations of a spiking nerve cell, with noisy observations of both states.
 
-The membrane potential V spikes and the recovery R brings it back, driven by a current I:
+The membrane potential V spikes, and the recovery variable R brings it back. A current I drives them:
 
 .. math:: V' = c \,(V - V^3 / 3 + R + I), \qquad R' = -(V - a + b R) / c.
 
-Unknown are :math:`\theta = (\log a, \log b, \log c, I, V_0, R_0)`: the three rates, which are positive, the current,
-and the state at time zero.
+The parameters are :math:`\theta = (\log a, \log b, \log c, I, V_0, R_0)`: the three rates, which are positive, the
+current, and the state at time zero.
 
-The equations are solved by the classical Runge-Kutta method in steps of fixed size, for a whole batch at once. So the
-outputs are a smooth function of the parameters, with no choice of steps in between, and have exact derivatives: those
-of one step obey the sensitivity equations
+The equations are solved by the classical Runge-Kutta method with a fixed step, for a whole batch at once. The step does
+not depend on the parameters, so the outputs are a smooth function of them and have exact derivatives. Those of one step
+obey the sensitivity equations
 
 .. math:: S' = \frac{\partial f}{\partial y}\, S + \frac{\partial f}{\partial \theta},
 
-solved by that same step from :math:`S = I` for the state and :math:`S = 0` for the parameters. Once the states are
-known, all steps of all rows are differentiated together, as one batch; the chain rule joins them.
+solved by the same Runge-Kutta step, from :math:`S = I` for the state and :math:`S = 0` for the parameters. Once the
+states are known, all steps of all rows are differentiated together, as one batch; the chain rule joins them.
 """
 
 from __future__ import annotations
@@ -27,14 +27,17 @@ from leapwise.problems.problem import Problem
 from leapwise.targets import ForwardTarget, GaussianLikelihood, NormalPrior
 
 NAMES = ("log_a", "log_b", "log_c", "current", "V0", "R0")
+#: The design: observation times a little longer than one spike (over several spikes there are false modes).
 TIMES = 0.25 * np.arange(1, 41)
 NOISE_SD = 0.2
+#: The prior: wide around the true values, and little mass above c = 10, where the solver's steps are too long.
 PRIOR_MEAN = (np.log(0.3), np.log(0.3), np.log(2.5), 0.0, -1.0, 1.0)
 PRIOR_SD = (0.5, 0.5, 0.3, 0.2, 0.5, 0.5)
-#: What outputs are held at where the solution is lost, in both directions: far from all mass.
+#: Outputs have this value where the solution diverges: far from all mass.
 LARGEST = 1e6
 _TRUTH = (np.log(0.2), np.log(0.2), np.log(3.0), 0.1, -1.0, 1.0)
-_STEPS_BETWEEN = 5  # from one observation to the next
+#: Steps from one observation to the next: the solver's errors are then below 1e-3 where there is mass.
+_STEPS_BETWEEN = 5
 _STEP = 0.25 / _STEPS_BETWEEN
 _DATA_SEED = 19610701
 
@@ -43,21 +46,22 @@ def fitzhugh_nagumo() -> Problem:
     """Make the posterior of a FitzHugh-Nagumo model of a nerve cell, from observations of both its states.
 
     Potential and recovery are observed at 40 times up to 10, a little more than one spike, with errors of standard
-    deviation 0.2. The rates a, b and c have log-normal priors around 0.3, 0.3 and 2.5, the current and the first state
-    normal ones. Data are simulated from a fixed seed with a = b = 0.2, c = 3, a current of 0.1, from the state (-1, 1).
+    deviation 0.2. The rates a, b and c have log-normal priors around 0.3, 0.3 and 2.5. The current and the first state
+    have normal priors. Data are simulated from a fixed seed with a = b = 0.2, c = 3, a current of 0.1 and the first
+    state (-1, 1).
 
     Returns
     -------
     Problem
-        Its target has the Jacobian of its outputs, which adds less than the price of a value.
+        Its target has the Jacobian of its outputs, which costs less than a second value.
 
     Notes
     -----
-    A step is 0.05, and its errors are below 1e-3 where there is mass. Where steps are so long that the solution is lost
-    (c above 10 or so, which the prior rules out), outputs are held at 1e6 with a Jacobian of zero.
+    The solver's step is 0.05, and its errors are below 1e-3 where there is mass. Where the step is too long and the
+    solution diverges (c above 10 or so, which the prior rules out), outputs are 1e6 with a Jacobian of zero.
 
-    Over several spikes such posteriors have false modes, in which the model is a spike early or late. Over one there
-    are none: from 400 draws of the prior, descents all ended in the same place.
+    Over several spikes such posteriors have false modes, in which the model spikes early or late. Over one spike there
+    are none: descents from 400 draws of the prior all ended at the same point.
 
     Examples
     --------
@@ -113,14 +117,14 @@ def solve_with_jacobian(theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _trajectory(theta: np.ndarray) -> np.ndarray:
-    """Return the states ``(time, 2, n)`` after every step, the first included.
+    """Return the states ``(time, 2, n)``: the first one, and that after every step.
 
     The slope is linear in (V, R, V^3, 1). With half = (h / 2) times its coefficients, the method is
 
         y2 = y + half f(y),  y3 = y + half f(y2),  y4 = y + h f(y3),
         y_next = (y2 + 2 y3 + y4 - y + half f(y4)) / 3,
 
-    and all of it is done in place: with small batches the price is that of the calls.
+    and everything is computed in place: with small batches the calls themselves take most of the time.
     """
     with np.errstate(all="ignore"):
         a, b, c = np.exp(theta[:, :3].T)
@@ -148,10 +152,10 @@ def _trajectory(theta: np.ndarray) -> np.ndarray:
 
 
 def _derivatives_of_steps(theta: np.ndarray, states: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Differentiate every step by the state it starts from ``(time, n, 2, 2)``, and by the rates ``(time, n, 2, 4)``.
+    """Differentiate every step by the state it starts from ``(time, n, 2, 2)`` and by the rates ``(time, n, 2, 4)``.
 
-    The rates are the first four parameters. One Runge-Kutta step of the state and its sensitivities, for all at once:
-    column 0 is the state, columns 1 to 4 are its derivatives by the rates, 5 and 6 those by the state.
+    The rates are the first four parameters. This is one Runge-Kutta step of the state and its sensitivities, for all
+    steps at once: column 0 is the state, columns 1 to 4 are its derivatives by the rates, 5 and 6 those by the state.
     """
     start = np.zeros((2, 7, *states[:, 0].shape))
     start[:, 0] = states.transpose(1, 0, 2)

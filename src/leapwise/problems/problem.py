@@ -1,4 +1,4 @@
-"""A built-in posterior, and what is known of its truth."""
+"""A built-in posterior with everything that is known about it."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from leapwise.targets import ForwardTarget, Target
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A posterior to try things on.
+    """A posterior to test and compare samplers on.
 
     Attributes
     ----------
     name : str
-        What the command line calls it.
+        Its name on the command line.
     description : str
         One sentence.
     target : Target or ForwardTarget
-        What is sampled.
+        The target to sample.
     metric : RiemannianMetric or None
-        Its Fisher metric, where there is one, for `RMHMC`.
+        Its Fisher metric for `RMHMC`, if it has one.
     mean, covariance : ndarray or None
-        Exact moments of the posterior, where they are known.
+        Exact moments of the posterior, if they are known.
     draw : callable or None
-        ``draw(rng, n)`` makes n independent exact draws ``(n, dim)``, where that can be done.
+        ``draw(rng, n)`` returns n independent exact draws ``(n, dim)``, if there is a way to make them.
     true_parameters : ndarray or None
-        What the data were made from, where they were simulated.
+        The parameters that the data were simulated from, if the data are simulated.
     settings : dict
         The paper's settings: ``{"hmc": (step_size, n_steps), "rmhmc": (step_size, n_steps)}``.
     """

@@ -1,4 +1,4 @@
-"""The built-in problems by name, for the command line; a problem is made only when asked for."""
+"""The built-in problems by name, for the command line. A problem is only made when it is asked for."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from leapwise.problems.problem import Problem
 
 
 @dataclass(frozen=True)
-class Entry:
-    """One line of the list: what a problem is called, what it is, and how to make it.
+class ListedProblem:
+    """One line of the list of problems.
 
     Attributes
     ----------
@@ -25,7 +25,7 @@ class Entry:
     maker : str
         The function that makes it, as ``module:function``.
     needs_data : bool
-        Whether a data file is read, and downloaded the first time.
+        Whether it reads a data file, which is downloaded the first time.
     """
 
     name: str
@@ -35,54 +35,60 @@ class Entry:
     needs_data: bool = False
 
     def make(self) -> Problem:
-        """Import what is needed and make the problem with its standard settings."""
+        """Import the module and make the problem with its standard settings."""
         module, function = self.maker.split(":")
         maker: Callable[[], Problem] = getattr(import_module(f"leapwise.problems.{module}"), function)
         return maker()
 
 
-_ENTRIES = (
-    Entry("gaussian", 32, "narrow Gaussian, ten times as wide along (1, ..., 1)", "shapes:gaussian"),
-    Entry("banana", 2, "shapes: the data see one combination of two parameters", "shapes:banana"),
-    Entry("gumbel", 2, "skewed: correlated Gumbel variables", "shapes:gumbel"),
-    Entry("lobes", 2, "two normals that touch, 60 % of the mass in one", "shapes:lobes"),
-    Entry("student-t", 20, "heavy tails: Student t with 5 degrees of freedom", "shapes:student_t"),
-    Entry("funnel", 6, "shapes: one parameter is the log-variance of the others", "shapes:funnel"),
-    Entry("eight-schools", 10, "hierarchical: eight schools, non-centred", "hierarchies:eight_schools"),
-    Entry("poisson-gp", 22, "hierarchical: counts on a latent Gaussian process", "hierarchies:poisson_gp"),
-    Entry(
+_PROBLEMS = (
+    ListedProblem("gaussian", 32, "narrow Gaussian, ten times as wide along (1, ..., 1)", "shapes:gaussian"),
+    ListedProblem("banana", 2, "banana: the data see one combination of two parameters", "shapes:banana"),
+    ListedProblem("gumbel", 2, "skewed: correlated Gumbel variables", "shapes:gumbel"),
+    ListedProblem("lobes", 2, "two normals that touch, 60 % of the mass in one", "shapes:lobes"),
+    ListedProblem("student-t", 20, "heavy tails: Student t with 5 degrees of freedom", "shapes:student_t"),
+    ListedProblem("funnel", 6, "funnel: one parameter is the log-variance of the others", "shapes:funnel"),
+    ListedProblem(
+        "eight-schools", 10, "hierarchical: eight schools, non-centred", "hierarchies:eight_schools"
+    ),
+    ListedProblem(
+        "poisson-gp", 22, "hierarchical: counts on a latent Gaussian process", "hierarchies:poisson_gp"
+    ),
+    ListedProblem(
         "logistic-simulated", 50, "logistic regression, 100,000 simulated rows", "logistic:logistic_simulated"
     ),
-    Entry(
+    ListedProblem(
         "logistic-bank",
         25,
         "logistic regression, bank marketing, 40,197 rows",
         "logistic:logistic_bank",
         needs_data=True,
     ),
-    Entry(
+    ListedProblem(
         "logistic-a9a",
         60,
         "logistic regression, a9a projected to 60 dimensions, 32,561 rows",
         "logistic:logistic_a9a",
         needs_data=True,
     ),
-    Entry("elliptic-pde", 20, "diffusivity of an elliptic PDE from 121 pressures", "elliptic:elliptic_pde"),
-    Entry(
+    ListedProblem(
+        "elliptic-pde", 20, "diffusivity of an elliptic PDE from 121 pressures", "elliptic:elliptic_pde"
+    ),
+    ListedProblem(
         "fitzhugh-nagumo",
         6,
         "ODE of a nerve cell from 2 x 40 observations",
         "fitzhugh_nagumo:fitzhugh_nagumo",
     ),
 )
-_BY_NAME = {entry.name: entry for entry in _ENTRIES}
+_BY_NAME = {listed.name: listed for listed in _PROBLEMS}
 
 NAMES = tuple(_BY_NAME)
 
 
-def listing() -> tuple[Entry, ...]:
-    """Return all entries, in the order to show them."""
-    return _ENTRIES
+def listing() -> tuple[ListedProblem, ...]:
+    """Return all problems, in the order in which to show them."""
+    return _PROBLEMS
 
 
 def get(name: str) -> Problem:

@@ -1,51 +1,47 @@
-r"""The narrow Gaussian of the paper's figure 3, for any number of dimensions.
+r"""Posteriors of known shape: narrow, skewed, bent, funnel-shaped, two-lobed, heavy-tailed.
 
-With :math:`u = (1, \dots, 1)^T / \sqrt d` the covariance is :math:`0.01\, I + 0.99\, u u^T`: eigenvalue 1 along
-:math:`u` and 0.01 across. A point splits into its part along u, which is the mean of its entries, and the rest;
-so value and gradient cost :math:`O(d)`.
+Each has exact moments (the banana's by quadrature). They test what a sampler does with one difficulty at a time.
 
-A skewed target whose moments are known: correlated Gumbel variables.
+**Gaussian** (the paper's figure 3). With :math:`u = (1, \dots, 1)^T / \sqrt d` the covariance is
+:math:`0.01\, I + 0.99\, u u^T`: eigenvalue 1 along :math:`u` and 0.01 across. A point splits into its part along u,
+which is the mean of its entries, and the rest, so value and gradient cost :math:`O(d)`.
 
-Symmetric targets hide sign errors; this one does not. It is a linear image :math:`x = A z` of independent
-variables with density :math:`\exp(-z_i - e^{-z_i})`, so its mean is :math:`\gamma A 1` (with Euler's constant)
-and its covariance :math:`\frac{\pi^2}{6} A A^T`.
+**Gumbel**. Symmetric targets hide sign errors; this one is skewed. It is a linear image :math:`x = A z` of independent
+variables with density :math:`\exp(-z_i - e^{-z_i})`. Its mean is :math:`\gamma A 1` (with Euler's constant
+:math:`\gamma`) and its covariance :math:`\frac{\pi^2}{6} A A^T`.
 
-The banana of Girolami and Calderhead, as in the paper's figure 2.
-
-It is what is left of two parameters when the data see only :math:`\theta_1 + \theta_2^2`:
+**Banana** (Girolami and Calderhead; the paper's figure 2). The data see only :math:`\theta_1 + \theta_2^2`:
 
 .. math::
     y_i \sim N(\theta_1 + \theta_2^2, \sigma^2), \quad i = 1..N, \qquad \theta \sim N(0, \tau^2 I).
 
 The data enter through their mean :math:`\bar y` alone, whose variance is :math:`s^2 = \sigma^2 / N`. Given
-:math:`\theta_2` the rest is Gaussian, which leaves one-dimensional integrals for the moments:
+:math:`\theta_2` the other parameter is Gaussian, so the moments are one-dimensional integrals:
 
 .. math::
     \theta_1 \mid \theta_2 \sim N\big(k (\bar y - \theta_2^2),\; k s^2\big), \quad k = \frac{\tau^2}{\tau^2 + s^2},
     \qquad
     \log p(\theta_2) = -\frac{(\bar y - \theta_2^2)^2}{2 (\tau^2 + s^2)} - \frac{\theta_2^2}{2 \tau^2} + c.
 
-Neal's funnel: a scale, and parameters that are as wide as it says.
+**Funnel** (Neal). One parameter is the log-variance of the others:
 
 .. math:: v \sim N(0, 3^2), \qquad x_i \mid v \sim N(0, e^v), \quad i = 1 .. d - 1.
 
-It has the shape of hierarchical models with few data. No step size suits both its neck and its mouth.
+Hierarchical models with few data have this shape. No step size suits both its neck and its mouth.
 
-Two lobes that touch: a mixture of two normals in the plane.
+**Lobes**. A mixture of two normals in the plane,
 
 .. math:: p(x) = w\, N(x;\, -m, I) + (1 - w)\, N(x;\, m, I), \qquad m = (2.25, 0), \quad w = 0.6.
 
-The centres are 4.5 standard deviations apart: halfway the density is a sixth of what it is at the smaller peak. Chains
-cross, if slowly; a sampler that has seen one lobe only will not know of the other.
+The centres are 4.5 standard deviations apart. Halfway, the density is a sixth of its value at the smaller peak. Chains
+cross slowly, and a sampler that has seen only one lobe does not know of the other.
 
-A target with heavy tails: the multivariate Student t.
-
-With scale matrix :math:`\Sigma_{ij} = 2^{-|i - j|} = L L^T` and :math:`\nu` degrees of freedom,
+**Student t**. With scale matrix :math:`\Sigma_{ij} = 2^{-|i - j|} = L L^T` and :math:`\nu` degrees of freedom,
 
 .. math:: \log p(x) = -\tfrac12 (\nu + d) \log\big(1 + |L^{-1} x|^2 / \nu\big) + c, \qquad
     \operatorname{cov} x = \frac{\nu}{\nu - 2}\, \Sigma.
 
-A draw is a normal one divided by :math:`\sqrt{\chi^2_\nu / \nu}`, the same for all its entries.
+A draw is a normal draw divided by :math:`\sqrt{\chi^2_\nu / \nu}`, with the same divisor for all entries.
 """
 
 from __future__ import annotations
@@ -62,11 +58,24 @@ from leapwise.errors import InputError
 from leapwise.problems.problem import Problem
 from leapwise.targets import Target
 
+#: The Gaussian's variances along and across (1, ..., 1), as in the paper.
 WIDE, NARROW = 1.0, 0.01
+#: Weight with which the Gumbel variable before enters each parameter: large enough to correlate them strongly.
+LINK = 0.8
+#: The banana's data and prior: those of Girolami and Calderhead.
+N_OBSERVATIONS, NOISE_SD, PRIOR_SD = 100, 2.0, 1.0
+_DATA_SEED = 20110323
+#: Standard deviation of the funnel's log-variance, as in Neal's paper.
+SCALE_SD = 3.0
+#: Weight of the left lobe and half the distance between the lobes: they touch, and differ in mass.
+WEIGHT = 0.6
+CENTRE = np.array([2.25, 0.0])
+#: Correlation of neighbouring parameters of the Student t.
+CORRELATION = 0.5
 
 
 def gaussian(dim: int = 32) -> Problem:
-    """Make a Gaussian ten times as wide along (1, ..., 1) as across it.
+    """Make a Gaussian that is ten times as wide along (1, ..., 1) as across it.
 
     Parameters
     ----------
@@ -106,9 +115,6 @@ def _gaussian_value_and_gradient(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]
         across = x - along
         energy = x.shape[1] * along[:, 0] ** 2 / WIDE + (across**2).sum(axis=1) / NARROW
         return -0.5 * energy, -along / WIDE - across / NARROW
-
-
-LINK = 0.8
 
 
 def gumbel(dim: int = 2) -> Problem:
@@ -156,12 +162,6 @@ class _Gumbel:
             z = times_rows(self.inverse, x)
             tail = np.exp(-z)
             return -(z + tail).sum(axis=1), times_rows(self.inverse.T, tail - 1.0)
-
-
-N_OBSERVATIONS = 100
-NOISE_SD = 2.0
-PRIOR_SD = 1.0
-_DATA_SEED = 20110323
 
 
 def banana() -> Problem:
@@ -220,7 +220,7 @@ class _Banana:
         return value, slope
 
     def moments(self) -> tuple[np.ndarray, np.ndarray]:
-        """Integrate over the second parameter; the trapezoidal rule is spectrally accurate here."""
+        """Integrate over the second parameter by the trapezoidal rule, which is spectrally accurate here."""
         theta = np.linspace(-10.0 * PRIOR_SD, 10.0 * PRIOR_SD, 4001)
         square = theta**2
         spread = PRIOR_SD**2 + self.mean_variance
@@ -233,9 +233,6 @@ class _Banana:
         # theta_2 is symmetric about 0 and theta_1 follows its square: they are uncorrelated.
         covariance = np.diag([shrink * self.mean_variance + shrink**2 * variance_of_square, mean_square])
         return mean, covariance
-
-
-SCALE_SD = 3.0
 
 
 def funnel(dim: int = 6) -> Problem:
@@ -292,7 +289,7 @@ class _Funnel:
             energy = (pull * x).sum(axis=1)
             value = -0.5 * (v**2 / SCALE_SD**2 + n * v + energy)
             slope = np.column_stack([0.5 * (energy - n) - v / SCALE_SD**2, -pull])
-        # The variance has overflowed, or vanished, or both energies are infinite: no mass, whatever is left.
+        # The variance has overflowed or vanished, or both energies are infinite: there is no mass here.
         value[np.isnan(value) & np.isfinite(position).all(axis=1)] = -np.inf
         return value, slope
 
@@ -301,10 +298,6 @@ class _Funnel:
         draws[:, 0] *= SCALE_SD
         draws[:, 1:] *= np.exp(0.5 * draws[:, :1])
         return draws
-
-
-WEIGHT = 0.6
-CENTRE = np.array([2.25, 0.0])
 
 
 def lobes() -> Problem:
@@ -332,7 +325,7 @@ def lobes() -> Problem:
         ),
         mean=(1.0 - 2.0 * WEIGHT) * CENTRE,
         covariance=np.eye(2) + 4.0 * WEIGHT * (1.0 - WEIGHT) * np.outer(CENTRE, CENTRE),
-        draw=_draw,
+        draw=_draw_lobes,
     )
 
 
@@ -345,17 +338,14 @@ def _lobes_value_and_gradient(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         left = np.log(WEIGHT) - 0.5 * ((x + CENTRE) ** 2).sum(axis=1)
         right = np.log1p(-WEIGHT) - 0.5 * ((x - CENTRE) ** 2).sum(axis=1)
         value = np.logaddexp(left, right) - np.log(2.0 * np.pi)
-        # Their difference is linear in x, and stays finite where both squares have overflowed.
+        # The difference of the two is linear in x, so it stays finite where both squares have overflowed.
         share = expit(np.log(WEIGHT / (1.0 - WEIGHT)) - 2.0 * (x * CENTRE).sum(axis=1))
         return value, CENTRE - x - 2.0 * share[:, None] * CENTRE
 
 
-def _draw(rng: np.random.Generator, n: int) -> np.ndarray:
+def _draw_lobes(rng: np.random.Generator, n: int) -> np.ndarray:
     left = rng.random(n) < WEIGHT
     return rng.standard_normal((n, 2)) + np.where(left[:, None], -CENTRE, CENTRE)
-
-
-CORRELATION = 0.5
 
 
 def student_t(dim: int = 20, freedom: float = 5.0) -> Problem:
@@ -366,7 +356,7 @@ def student_t(dim: int = 20, freedom: float = 5.0) -> Problem:
     dim : int
         Number of parameters.
     freedom : float
-        Degrees of freedom; the fewer, the heavier the tails. More than 2, so that there is a covariance.
+        Degrees of freedom, more than 2 so that there is a covariance. Fewer give heavier tails.
 
     Returns
     -------
@@ -384,7 +374,7 @@ def student_t(dim: int = 20, freedom: float = 5.0) -> Problem:
     dim = require_dim(dim)
     freedom = float(require_real(freedom, "freedom"))
     if freedom <= 2:
-        raise InputError(f"freedom must be more than 2, got {freedom:g}; there is no covariance otherwise")
+        raise InputError(f"freedom must be more than 2, got {freedom:g}; otherwise there is no covariance")
     scale = CORRELATION ** np.abs(np.subtract.outer(np.arange(dim), np.arange(dim)))
     factor = np.linalg.cholesky(scale)
     model = _StudentT(freedom, factor, np.linalg.inv(factor))
@@ -411,7 +401,7 @@ class _StudentT:
 
     def value_and_gradient(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         power = self.freedom + x.shape[1]
-        # So far out that squares overflow the log-density is -inf, which is near enough.
+        # Where the squares overflow the log-density becomes -inf, which is accurate enough so far out.
         with np.errstate(over="ignore", invalid="ignore"):
             z = times_rows(self.inverse, x)
             square = (z**2).sum(axis=1)

@@ -1,12 +1,9 @@
-r"""The elliptic PDE inverse problem of the paper's section 5.2, solved from scratch and fast.
+r"""The elliptic PDE inverse problem of the paper's section 5.2: infer a diffusivity field from pressures.
 
 ================ ==========================================================================================
-`karhunen_loeve` the modes of the log-diffusivity
-`grid`           bilinear elements as array operations
-`solver`         the pressure for a diffusivity: assembly, factorisation
-`model`          mode weights to observed pressures, and the adjoint
-`fisher`         the Fisher metric and the contractions of its derivative
-`problem`        all of it as a posterior
+`solver`         the pressure for a diffusivity: bilinear elements as array operations, assembly, factorisation
+`model`          mode weights to observed pressures, and the adjoint; the modes of the log-diffusivity
+`problem`        the posterior, with its Fisher metric and the contractions of its derivative
 `plots`          pictures of the inferred field
 ================ ==========================================================================================
 

@@ -1,19 +1,18 @@
-r"""From mode weights to observed pressures, and back: the forward model and its adjoint.
+r"""The forward model of the inverse problem and its adjoint: from mode weights to observed pressures and back.
 
-The diffusivity at the Gauss points is :math:`c = \exp(\Phi\theta)` with the K-L modes as columns of
-:math:`\Phi`; the outputs are :math:`F(\theta) = O\, u`, the pressure interpolated at the observation
-points. Differentiating :math:`K(c)\, u = f` and :math:`F = O u` gives, for a cotangent r of the outputs and
-:math:`\lambda = K^{-1} O^T r`,
+**Forward and adjoint.** The diffusivity at the Gauss points is :math:`c = \exp(\Phi\theta)` with the
+Karhunen-Loeve modes as columns of :math:`\Phi`. The outputs are :math:`F(\theta) = O\, u`, the pressure
+interpolated at the observation points. Differentiating :math:`K(c)\, u = f` and :math:`F = O u` gives, for a
+cotangent r of the outputs and :math:`\lambda = K^{-1} O^T r`,
 
 .. math::
     (J^T r)_k = - \lambda^T \, \partial_k K \, u
     = - \sum_g \tfrac{h^2}{4}\, c_g\, \Phi_{gk}\, \nabla\lambda_g \cdot \nabla u_g,
 
-one solve with the factorisation that found u, and one product with :math:`\Phi^T`.
+which takes one solve with the factorisation that gave u, and one product with :math:`\Phi^T`.
 
-Karhunen-Loeve modes of a squared-exponential random field on the unit square.
-
-The kernel of the paper's section 5.2 is a product over the two coordinates,
+**Modes.** The log-diffusivity is a squared-exponential random field on the unit square. Its kernel is a product
+over the two coordinates,
 
 .. math::
     C(x, x') = \sigma^2 \, k(x_1, x_1') \, k(x_2, x_2'), \qquad
@@ -26,8 +25,7 @@ Gauss-Legendre nodes :math:`t_j` with weights :math:`w_j` it is a small symmetri
 .. math::
     v(s) = \frac1\mu \sum_j w_j \, k(s, t_j) \, v(t_j)
 
-extends its solution to any :math:`s`. The modes are therefore the same functions on every mesh. Because
-:math:`k` is analytic, 64 nodes give them to rounding.
+extends its solution to any :math:`s`. The modes are therefore the same functions on every mesh.
 """
 
 from __future__ import annotations
@@ -42,9 +40,19 @@ from scipy.linalg import eigh
 from leapwise.errors import InputError
 from leapwise.problems.elliptic.solver import EllipticSolver, Solution, SolveError, dot, interpolation, slopes
 
+# Quadrature nodes of Nystrom's method: the kernel is analytic, and so many give the modes to rounding.
 _N_NODES = 64
-# Nystrom's extension divides by the eigenvalue: with so many modes of length 0.2 it keeps 8 digits.
+# Nystrom's extension divides by the eigenvalue: with 100 modes of length 0.2 it keeps 8 digits.
 MAX_MODES = 100
+# The log-diffusivity is held within these limits, 24 prior standard deviations of the paper's problem. The prior
+# probability beyond them is about 1e-120, so no draw is affected. Without limits, a trajectory that strays far
+# enough would stop the run: from about +-18 on, the contrast of the diffusivity exceeds 1 / rounding and the
+# stiffness matrix is singular to rounding, and further out the diffusivity overflows.
+MAX_LOG_DIFFUSIVITY = 12.0
+# Larger weights are held at this, so that products with the modes do not overflow.
+_MAX_WEIGHT = 1e100
+# Factorisations that are kept from a value to its gradient may take this much memory; a guess at what is harmless.
+_KEPT_BYTES = 2**30
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +64,7 @@ class KarhunenLoeve:
     eigenvalues : ndarray of shape (n_modes,)
         :math:`\lambda_k`, decreasing.
     pairs : ndarray of int, shape (n_modes, 2)
-        Which one-dimensional mode mode k has along x1 and along x2.
+        The one-dimensional modes along x1 and along x2 that make up mode k.
     length : float
         Length scale of the kernel.
     """
@@ -84,7 +92,7 @@ class KarhunenLoeve:
         )
 
     def on_grid(self, x1: np.ndarray, x2: np.ndarray) -> GridField:
-        """Prepare to evaluate fields on the grid of all ``(x1[i], x2[j])``."""
+        """Return the map from weights to fields on the grid of all ``(x1[i], x2[j])``."""
         return GridField(self.along(x1), self.along(x2), self.pairs, np.sqrt(self.eigenvalues))
 
 
@@ -92,8 +100,8 @@ class KarhunenLoeve:
 class GridField:
     r"""The map from weights :math:`\theta` to :math:`\sum_k \theta_k \sqrt{\lambda_k}\, v_k` on a grid.
 
-    It and its transpose go through the p x p table of one-dimensional modes (p is 5 for 20 modes): two
-    small products, rather than one with a tall matrix that has a row for every grid point.
+    It and its transpose use the p x p table of one-dimensional modes (p is 5 for 20 modes). That takes two
+    small products instead of one with a tall matrix that has a row for every grid point.
     """
 
     _first: np.ndarray  # (len(x1), p)
@@ -122,14 +130,14 @@ class GridField:
 def karhunen_loeve(n_modes: int = 20, *, variance: float = 1.0, length: float = 0.2) -> KarhunenLoeve:
     r"""Find the leading modes of the field with kernel :math:`\sigma^2 \exp(-|x - x'|^2 / 2 l^2)`.
 
-    Modes come by decreasing eigenvalue; of a degenerate pair :math:`v_a(x_1) v_b(x_2)`, :math:`v_b(x_1)
-    v_a(x_2)`, the one with the smaller index along x1 is first. Every one-dimensional mode is positive at
-    0.
+    Modes are in the order of decreasing eigenvalue. Of a degenerate pair :math:`v_a(x_1) v_b(x_2)`,
+    :math:`v_b(x_1) v_a(x_2)`, the one with the smaller index along x1 comes first. Every one-dimensional mode
+    is positive at 0.
 
     Parameters
     ----------
     n_modes : int
-        How many, at most 100.
+        Number of modes, at most 100.
     variance, length : float
         :math:`\sigma^2` and :math:`l`.
 
@@ -153,7 +161,7 @@ def karhunen_loeve(n_modes: int = 20, *, variance: float = 1.0, length: float = 
     mu, vectors = eigh(root[:, None] * _kernel(nodes, nodes, length) * root)
     mu, vectors = mu[::-1], vectors[:, ::-1]
 
-    # A product (a, b) is beaten by all (a' <= a, b' <= b), so (a+1)(b+1) <= n_modes and a, b < n_modes.
+    # The product (a, b) is at most any with a' <= a and b' <= b, so (a+1)(b+1) <= n_modes and a, b < n_modes.
     size = min(n_modes, _N_NODES)
     products = np.outer(mu[:size], mu[:size]).ravel()
     order = np.lexsort((np.arange(size * size), -products))[:n_modes]
@@ -168,26 +176,16 @@ def _kernel(s: np.ndarray, t: np.ndarray, length: float) -> np.ndarray:
     return np.asarray(np.exp(-0.5 * ((s[:, None] - t) / length) ** 2))
 
 
-# The log-diffusivity is held within these limits, 24 prior standard deviations of the paper's problem:
-# beyond them lies a prior probability of about 1e-120, which no draw will ever notice. Without limits, a
-# trajectory that strays far enough meets a diffusivity whose contrast exceeds 1 / rounding (from about
-# +-18), where the stiffness matrix is singular to rounding, or one that overflows, and a run would stop
-# there for nothing.
-MAX_LOG_DIFFUSIVITY = 12.0
-_MAX_WEIGHT = 1e100
-_KEPT_BYTES = 2**30
-
-
 @dataclass(frozen=True, eq=False)
-class State:
-    """The equation solved at one point."""
+class SolvedPoint:
+    """The solution of the equation at one point."""
 
     solution: Solution
-    _log_diffusivity: np.ndarray  # before it is held within its limits
+    _log_diffusivity: np.ndarray  # before the limits are applied
 
     @cached_property
     def sensitivity(self) -> np.ndarray:
-        """Derivative of the diffusivity by its logarithm; zero where that is held at its limits."""
+        """Derivative of the diffusivity by its logarithm; zero where the logarithm is held at its limits."""
         return np.asarray(self.solution.diffusivity * (np.abs(self._log_diffusivity) <= MAX_LOG_DIFFUSIVITY))
 
 
@@ -201,11 +199,11 @@ class EllipticModel:
     modes : KarhunenLoeve
         Modes of the log-diffusivity.
     n_observed : int
-        The pressure is observed on a uniform grid with so many points along each side, edges included.
+        Points along each side of the uniform grid on which the pressure is observed, edges included.
 
     Notes
     -----
-    The log-diffusivity is held within +-12, so that the outputs are finite wherever a trajectory may stray.
+    The log-diffusivity is held within +-12, so that the outputs are finite wherever a trajectory goes.
 
     Examples
     --------
@@ -244,11 +242,11 @@ class EllipticModel:
     def vjp(self, parameters: np.ndarray) -> tuple[np.ndarray, Callable[[np.ndarray], np.ndarray]]:
         """Return the outputs and the transposed Jacobian as a function of cotangents ``(n, m)``.
 
-        Factorisations are kept from one to the other, up to a gigabyte of them; further rows are solved
+        Factorisations are kept from the outputs to the cotangents, up to a gigabyte; further rows are solved
         again.
         """
         outputs = np.empty((len(parameters), self.n_outputs))
-        states: list[State | None] = []
+        states: list[SolvedPoint | None] = []
         for i, row in enumerate(parameters):
             state = self.state(row)
             outputs[i] = self._outputs(state)
@@ -262,7 +260,7 @@ class EllipticModel:
 
         return outputs, pull_back
 
-    def state(self, weights: np.ndarray) -> State | None:
+    def state(self, weights: np.ndarray) -> SolvedPoint | None:
         """Solve the equation for mode weights ``(dim,)``; None if it has no finite solution."""
         if not np.isfinite(weights).all():
             return None
@@ -272,7 +270,7 @@ class EllipticModel:
             solution = self.solver.solve(diffusivity)
         except SolveError:
             return None
-        return State(solution, log_diffusivity)
+        return SolvedPoint(solution, log_diffusivity)
 
     def observe(self, nodal: np.ndarray) -> np.ndarray:
         """Interpolate nodal functions ``(..., n+1, n+1)`` at the observation points, ``(..., m)``."""
@@ -285,10 +283,10 @@ class EllipticModel:
         square = cotangents.reshape(*cotangents.shape[:-1], side, side)
         return np.asarray(self._interpolation.T @ square @ self._interpolation)
 
-    def _outputs(self, state: State | None) -> np.ndarray:
+    def _outputs(self, state: SolvedPoint | None) -> np.ndarray:
         return np.full(self.n_outputs, np.nan) if state is None else self.observe(state.solution.pressure)
 
-    def _adjoint(self, state: State | None, cotangent: np.ndarray) -> np.ndarray:
+    def _adjoint(self, state: SolvedPoint | None, cotangent: np.ndarray) -> np.ndarray:
         if state is None:
             return np.full(self.dim, np.nan)
         adjoint = state.solution.respond(self.observe_transposed(cotangent))

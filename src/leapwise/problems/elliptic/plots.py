@@ -1,4 +1,4 @@
-"""A picture of the inferred diffusivity field."""
+"""Draw the inferred diffusivity field."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from leapwise.errors import InputError, MissingExtraError
+from leapwise.errors import InputError
 from leapwise.problems.elliptic.problem import EllipticProblem
+from leapwise.results.plots import require_picture
 
-_RESOLUTION = 121
+_RESOLUTION = 121  # points along each side: smooth for modes of length scale 0.2
 
 
 def plot_field(problem: EllipticProblem, draws: ArrayLike, path: str | PathLike[str]) -> Path:
-    """Draw mean and standard deviation of the log-diffusivity, beside the truth where it is known.
+    """Draw mean and standard deviation of the log-diffusivity, beside the truth if it is known.
 
-    Truth and mean share one colour scale, white at zero. Dots mark where the pressure was observed.
+    Truth and mean share one colour scale, white at zero. Dots mark the points where the pressure was observed.
 
     Parameters
     ----------
@@ -27,20 +28,22 @@ def plot_field(problem: EllipticProblem, draws: ArrayLike, path: str | PathLike[
     draws : array_like of shape (..., dim)
         Draws of the mode weights, of any number of chains.
     path : path-like
-        File to write; its ending says the format. Missing folders are made.
+        File to write; its ending gives the format. Missing folders are made.
 
     Returns
     -------
     Path
-        Where the picture is.
+        The file that was written.
     """
     if not isinstance(problem, EllipticProblem):
         raise InputError(f"plot_field draws the field of elliptic_pde(), got {type(problem).__name__}")
     mean, sd, truth, x = _fields(problem, draws)
-    figure_class = _figure_class()
+    file = require_picture(path)
+    from matplotlib.figure import Figure
+
     panels = [] if truth is None else [("true log-diffusivity", truth)]
     panels.append(("posterior mean", mean))
-    figure = figure_class(figsize=(3.6 * (len(panels) + 1) + 1.2, 3.9), layout="constrained")
+    figure = Figure(figsize=(3.6 * (len(panels) + 1) + 1.2, 3.9), layout="constrained")
     axes = figure.subplots(1, len(panels) + 1, sharex=True, sharey=True)
     limit = max(float(np.abs(field).max()) for _, field in panels) or 1.0
     for axis, (title, field) in zip(axes, panels, strict=False):
@@ -51,10 +54,8 @@ def plot_field(problem: EllipticProblem, draws: ArrayLike, path: str | PathLike[
     _contours(axes[-1], x, sd, np.linspace(0.0, sd.max(), 13), "0.9")
     figure.colorbar(image, ax=axes[-1], shrink=0.85, pad=0.04)
     axes[0].set_ylabel("$x_2$")
-    written = Path(path)
-    written.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(written, dpi=150)
-    return written
+    figure.savefig(file, dpi=150)
+    return file
 
 
 def _fields(
@@ -66,7 +67,7 @@ def _fields(
     if weights.ndim < 2 or weights.shape[-1] != modes.n_modes or weights[..., 0].size < 2:
         raise InputError(
             f"draws must have shape (..., {modes.n_modes}) and hold at least two, got {weights.shape}; "
-            "give the draws of theta"
+            "pass the draws of theta"
         )
     weights = weights.reshape(-1, modes.n_modes)
     x = np.linspace(0.0, 1.0, _RESOLUTION)
@@ -96,13 +97,3 @@ def _contours(axis: Any, x: np.ndarray, field: np.ndarray, levels: np.ndarray, c
     inside = levels[(levels > field.min()) & (levels < field.max())]
     if inside.size:  # a flat field has no lines, and matplotlib would warn
         axis.contour(x, x, field.T, levels=inside, colors=colour, linewidths=0.5)
-
-
-def _figure_class() -> Any:
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise MissingExtraError(
-            "pictures need matplotlib, which is not installed; try: pip install 'leapwise[plots]'"
-        ) from error
-    return Figure

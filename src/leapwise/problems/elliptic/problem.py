@@ -1,36 +1,33 @@
-r"""The inverse problem as a posterior.
-
-The Fisher metric of the inverse problem, and the contractions of its derivative.
+r"""The posterior of the inverse problem, and its Fisher metric with the contractions that RMHMC needs.
 
 With J the Jacobian of the outputs, noise of standard deviation :math:`\sigma` and prior standard deviation
-:math:`\sigma_\theta`,
+:math:`\sigma_\theta`, the metric is
 
 .. math::
     G = \sigma^{-2} J^T J + \sigma_\theta^{-2} I, \qquad
     J_k = O\, U_k, \quad U_k = \partial_k u = -K^{-1} \partial_k K\, u .
 
-**Quadratic contraction.** For a velocity v, held fixed, and :math:`w = \sigma^{-2} J v`, held fixed too,
+**Quadratic contraction.** Hold the velocity v and :math:`w = \sigma^{-2} J v` fixed. Then
 :math:`\nu_i = v^T \partial_i G\, v = 2\, \partial_i (w^T J v)`. Write :math:`\dot a` for the derivative of
-a along v. Then :math:`w^T J v = w^T O \dot u` with :math:`K \dot u = -\dot K u`. Differentiating the latter
-once more,
+a along v, so that :math:`w^T J v = w^T O \dot u` with :math:`K \dot u = -\dot K u`. Differentiating the latter
+once more gives
 
 .. math::
     K\, \partial_i \dot u = -\partial_i K\, \dot u - \partial_i \dot K\, u - \dot K\, U_i ,
 
-and so, with the one adjoint solve :math:`K \mu = O^T w`,
+and, with one adjoint solve :math:`K \mu = O^T w`,
 
 .. math::
     \nu_i = -2 \left[ \mu^T \partial_i K\, \dot u + \mu^T \partial_i \dot K\, u + (\dot K \mu)^T U_i \right] .
 
 Since :math:`K = D^T \mathrm{diag}(P c) D` and :math:`c = e^{\Phi\theta}`, both :math:`\partial_i K` and
-:math:`\partial_i \dot K` carry the factor :math:`\Phi_i` at each Gauss point (and :math:`\dot K`,
-:math:`\partial_i \dot K` the factor :math:`\Phi v`), so that all i come from one product with
-:math:`\Phi^T` and one with the stored :math:`U`. A velocity costs one solve; :math:`\dot u = U v` costs
-none.
+:math:`\partial_i \dot K` have the factor :math:`\Phi_i` at each Gauss point (and :math:`\dot K`,
+:math:`\partial_i \dot K` the factor :math:`\Phi v`). So one product with :math:`\Phi^T` and one with the stored
+:math:`U` give all i. A velocity costs one solve; :math:`\dot u = U v` costs none.
 
 **Trace.** :math:`\tau_i = \mathrm{tr}(G^{-1} \partial_i G) = 2 \sum_k w_k^T\, \partial_i J_k` with
-:math:`w_k = \sigma^{-2} (J G^{-1})_k`: the same sum for the unit velocities, each with its own w, hence d
-solves in one block. Nowhere is a matrix :math:`\partial_i G` or a second derivative of u formed.
+:math:`w_k = \sigma^{-2} (J G^{-1})_k`. This is the same sum for the unit velocities, each with its own w, and
+takes d solves in one block. No matrix :math:`\partial_i G` and no second derivative of u is formed.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ import numpy as np
 from leapwise.dynamics.metrics import batched_cholesky
 from leapwise.errors import InputError
 from leapwise.problems.datasets import load_mat
-from leapwise.problems.elliptic.model import EllipticModel, State, karhunen_loeve
+from leapwise.problems.elliptic.model import EllipticModel, SolvedPoint, karhunen_loeve
 from leapwise.problems.elliptic.solver import (
     Slopes,
     dot,
@@ -56,6 +53,15 @@ from leapwise.problems.elliptic.solver import (
 )
 from leapwise.problems.problem import Problem
 from leapwise.targets import ForwardTarget, GaussianLikelihood, NormalPrior
+
+#: Standard deviations of the errors and of the prior, as in the paper.
+NOISE_SD = 0.1
+PRIOR_SD = 0.5
+#: Meshes that are allowed: coarser ones cannot resolve the modes, finer ones take gigabytes.
+MIN_N, MAX_N = 10, 500
+# Simulated data come from a mesh much finer than the one that is used to infer.
+_DATA_N = 250
+_DATA_SEED = 20150602
 
 
 class FisherMetric:
@@ -82,7 +88,7 @@ class FisherMetric:
 
     @cached_property
     def _basis(self) -> np.ndarray:
-        """All modes at the Gauss points; made when first needed, since a fine mesh has many."""
+        """All modes at the Gauss points; made when first needed, since a fine mesh has many points."""
         return self.model.field.basis()
 
     def at(self, position: np.ndarray) -> LocalFisher:
@@ -116,7 +122,7 @@ class LocalFisher:
     _tangents: list[Tangent | None]
 
     def quadratic_contraction(self, velocity: np.ndarray) -> np.ndarray:
-        r"""Return :math:`\nu_i = v^T \partial_i G\, v`, ``(n, dim)``: one solve a row."""
+        r"""Return :math:`\nu_i = v^T \partial_i G\, v`, ``(n, dim)``; one solve per row."""
         contraction = np.full_like(velocity, np.nan)
         with np.errstate(over="ignore", invalid="ignore"):
             for i, tangent in enumerate(self._tangents):
@@ -125,7 +131,7 @@ class LocalFisher:
         return contraction
 
     def trace_contraction(self) -> np.ndarray:
-        r"""Return :math:`\tau_i = \mathrm{tr}(G^{-1} \partial_i G)`, ``(n, dim)``; worked out once."""
+        r"""Return :math:`\tau_i = \mathrm{tr}(G^{-1} \partial_i G)`, ``(n, dim)``; computed once."""
         return self._trace
 
     @cached_property
@@ -142,7 +148,7 @@ class Tangent:
     """The equation and its derivatives with respect to all parameters, at one position."""
 
     model: EllipticModel
-    state: State
+    state: SolvedPoint
     basis: np.ndarray  # (dim, 2n, 2n)
     precision: float
     gradient: Slopes  # of u
@@ -161,7 +167,7 @@ class Tangent:
 
     def trace_contraction(self, matrix: np.ndarray) -> np.ndarray:
         """Contract with the inverse of the metric."""
-        # gesv rather than potrs: the latter's triangular solves are spread over threads, whatever their size
+        # gesv instead of potrs: OpenBLAS spreads the triangular solves of potrs over threads, even small ones.
         cotangents = self.precision * np.linalg.solve(matrix, self.jacobian)
         adjoint = slopes(self.state.solution.respond(self.model.observe_transposed(cotangents)))
         along = slopes(self.derivatives)
@@ -174,21 +180,14 @@ class Tangent:
         return self._contract(local, slopes_transposed(fluxes))
 
     def _contract(self, local: np.ndarray, loads: np.ndarray) -> np.ndarray:
-        """Take the products with Phi and with U that all components share."""
+        """Take the products with Phi and with U that both contractions end with."""
         through_modes = self.model.field.transpose(self.state.sensitivity * local)
         return np.asarray(-2.0 * (through_modes + np.einsum("kij,ij->k", self.derivatives, loads)))
 
 
-NOISE_SD = 0.1
-PRIOR_SD = 0.5
-MIN_N, MAX_N = 10, 500
-_DATA_N = 250
-_DATA_SEED = 20150602
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class EllipticProblem(Problem):
-    """A `Problem` that also gives its forward model, for pictures of the field."""
+    """A `Problem` that also has its forward model, for pictures of the field."""
 
     model: EllipticModel
 
@@ -205,25 +204,25 @@ def elliptic_pde(n: int = 30, *, observations: str = "simulated", n_modes: int =
     Parameters
     ----------
     n : int
-        Elements along each side of the mesh, 10 to 500. The paper's is 30; the cost grows about as its cube.
+        Elements along each side of the mesh, 10 to 500. The paper uses 30; the cost grows about as n cubed.
     observations : {"simulated", "paper"}
-        Data made from known parameters (no file needed), or the authors' own.
+        Data simulated from known parameters (no file needed), or the authors' own.
     n_modes : int
         Number of modes, and so of parameters.
 
     Returns
     -------
     EllipticProblem
-        Its target has an adjoint gradient, which adds about half the price of a value; its metric is the
+        Its target has an adjoint gradient, which adds about half the cost of a value. Its metric is the
         Fisher information.
 
     Notes
     -----
-    Simulated data come from a solve on a mesh of 250 x 250, the same data for every `n`. Were they made on
-    the mesh that is used to infer, the errors of the mesh would cancel and the problem look easier than it
-    is (the "inverse crime"). `true_parameters` holds the weights they were made from.
+    Simulated data come from a solve on a mesh of 250 x 250, the same data for every `n`. If they were made on
+    the mesh that is used to infer, the errors of the mesh would cancel, and the problem would look easier than
+    it is (the "inverse crime"). `true_parameters` has the weights that they were made from.
 
-    The log-diffusivity is held within +-12, which no draw ever notices; see
+    The log-diffusivity is held within +-12, which does not affect any draw; see
     `leapwise.problems.elliptic.model`.
 
     Examples
@@ -269,7 +268,7 @@ def elliptic_pde(n: int = 30, *, observations: str = "simulated", n_modes: int =
 
 @lru_cache(maxsize=4)
 def _simulated_data(n_modes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw weights from the prior and data from them; the first weights are the same for any number."""
+    """Draw weights from the prior and data given them; the first weights are the same for any number of modes."""
     weights_rng, noise_rng = (np.random.default_rng(s) for s in np.random.SeedSequence(_DATA_SEED).spawn(2))
     truth = PRIOR_SD * weights_rng.standard_normal(n_modes)
     model = EllipticModel(_DATA_N, karhunen_loeve(n_modes))

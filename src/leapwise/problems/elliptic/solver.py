@@ -1,30 +1,28 @@
-r"""The elliptic equation solved with bilinear elements: one factorisation for many solves.
+r"""Solve the elliptic equation with bilinear finite elements on a uniform grid of the unit square.
 
 .. math::
     \nabla \cdot (c \nabla u) = 0, \qquad u|_{x_2=0} = x_1, \quad u|_{x_2=1} = 1 - x_1, \quad
     \partial_1 u|_{x_1=0} = \partial_1 u|_{x_1=1} = 0.
 
-The unknowns are the nodes with 0 < x2 < 1, numbered along x2 first, which makes the half-bandwidth n. A
-stiffness matrix on a uniform grid is a stencil, five numbers a node. `Stencil.assemble` finds the entries
-of all element matrices with one product, and adds them up as whole arrays: there is no index table to set
-up. Up to n = 64 the matrix is factorised by LAPACK's banded Cholesky; beyond, by SuperLU, which needs less
-work and memory, and whose kernels are too small to be spread over threads (LAPACK's blocked band code is,
-and is then at the mercy of a busy machine).
-
-Bilinear finite elements on a uniform grid of the unit square, written as operations on arrays.
-
-A nodal function is an array ``(n+1, n+1)``, first axis x1, second x2. Each of the n x n square elements has
-2 x 2 Gauss points, so a function on Gauss points is an array ``(2n, 2n)``. On one element the slope along
-x1 of a bilinear function does not depend on x1, so its two Gauss points along x1 share it: slopes along x1
-are ``(n, 2n)``, slopes along x2 ``(2n, n)``. By slopes we mean the gradient times h/2, half the mesh width,
+**Elements as array operations.** A nodal function is an array ``(n+1, n+1)``, first axis x1, second x2. Each of the
+n x n square elements has 2 x 2 Gauss points, so a function on Gauss points is an array ``(2n, 2n)``. On one element
+the slope along x1 of a bilinear function does not depend on x1, so its two Gauss points along x1 share it: slopes
+along x1 are ``(n, 2n)``, slopes along x2 ``(2n, n)``. Here slopes are the gradient times h/2, half the mesh width,
 because each Gauss point has the quadrature weight :math:`h^2/4`:
 
 .. math::
     \int c\, \nabla u \cdot \nabla v \approx \sum_g \tfrac{h^2}{4}\, c_g\, \nabla u_g \cdot \nabla v_g
     = \sum_g c_g\, (\tfrac h2 \nabla u_g) \cdot (\tfrac h2 \nabla v_g).
 
-With D the map from nodes to slopes and P the one that sums over the Gauss points that share a slope, the
-stiffness matrix is :math:`K(c) = D^T \mathrm{diag}(P c)\, D`. The functions take leading batch axes.
+With D the map from nodes to slopes and P the sum over the Gauss points that share a slope, the stiffness matrix is
+:math:`K(c) = D^T \mathrm{diag}(P c)\, D`. The functions accept leading batch axes.
+
+**One factorisation for many solves.** The unknowns are the nodes with 0 < x2 < 1, numbered along x2 first, which makes
+the half-bandwidth n. On a uniform grid the stiffness matrix is a stencil of five numbers per node. `Stencil.assemble`
+computes the entries of all element matrices with one product and adds them as whole arrays, without an index table. Up
+to n = 64 the matrix is factorised by LAPACK's banded Cholesky. Above, SuperLU needs less work and memory, and its
+kernels are too small to be spread over threads (LAPACK's blocked band code is spread, and slows down on a busy
+machine).
 """
 
 from __future__ import annotations
@@ -38,12 +36,19 @@ from scipy.linalg.lapack import dpbtrf, dpbtrs
 from scipy.sparse import csc_array
 from scipy.sparse.linalg import splu
 
-# A Gauss point lies at this fraction of an element, or at one minus it; linear shape functions take these
-# values.
+# A Gauss point lies at this fraction of an element, or at one minus it. These are also the values of the linear
+# shape functions there.
 NEAR = 0.5 * (1.0 - 1.0 / np.sqrt(3.0))
 FAR = 1.0 - NEAR
+# Measured: on larger meshes SuperLU is faster than the banded Cholesky.
+MAX_BANDED = 64
 
 Slopes = tuple[np.ndarray, np.ndarray]
+BackSolve = Callable[[np.ndarray], np.ndarray]  # right-hand sides (k, unknowns) -> solutions
+
+
+class SolveError(ArithmeticError):
+    """The stiffness matrix is not positive definite to rounding, or not finite."""
 
 
 def gauss_coordinates(n: int) -> np.ndarray:
@@ -157,22 +162,13 @@ def _spread(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return total
 
 
-MAX_BANDED = 64
-
-BackSolve = Callable[[np.ndarray], np.ndarray]  # right-hand sides (k, unknowns) -> solutions
-
-
-class SolveError(ArithmeticError):
-    """The stiffness matrix is not positive definite to rounding, or not finite."""
-
-
 def _element_table() -> np.ndarray:
     """Return the ``(9, 4)`` entries of an element's stiffness matrix, by its Gauss points (x2 fastest).
 
-    The entries: the four nodes with themselves (x2 fastest), the pairs along x1 at the lower and upper
-    side, the pairs along x2 at the left and right side, and either diagonal.
+    The entries are the four nodes with themselves (x2 fastest), the pairs along x1 at the lower and upper
+    side, the pairs along x2 at the left and right side, and the diagonal pairs, which are equal.
     """
-    # A node's slope along x1 is plus or minus half its shape function along x2, and the other way round.
+    # A node's slope along x1 is plus or minus half its shape function along x2, and vice versa.
     shapes = 0.5 * np.array([[FAR, NEAR], [NEAR, FAR]])  # left or right shape function, at either Gauss point
     low_1, high_1, mixed_1 = ((shapes[a] * shapes[b])[:, None] for a, b in ((0, 0), (1, 1), (0, 1)))
     low_2, high_2, mixed_2 = ((shapes[a] * shapes[b])[None, :] for a, b in ((0, 0), (1, 1), (0, 1)))
@@ -195,7 +191,7 @@ class Stencil:
     centre: np.ndarray  # (n+1, n+1): node with itself
     along_1: np.ndarray  # (n, n+1): node (i, j) with (i+1, j)
     along_2: np.ndarray  # (n+1, n): (i, j) with (i, j+1)
-    diagonal: np.ndarray  # (n, n): (i, j) with (i+1, j+1), and as much (i+1, j) with (i, j+1)
+    diagonal: np.ndarray  # (n, n): (i, j) with (i+1, j+1), which equals (i+1, j) with (i, j+1)
 
     @classmethod
     def assemble(cls, diffusivity: np.ndarray) -> Stencil:
@@ -247,11 +243,11 @@ class Stencil:
         a = np.concatenate([one.ravel() for one, _, _ in neighbours])
         b = np.concatenate([other.ravel() for _, other, _ in neighbours])
         values = np.concatenate([value for _, _, value in neighbours])
-        everyone = number.ravel()
+        all_nodes = number.ravel()
         return csc_array(
             (
                 np.concatenate([self.centre[:, 1:-1].ravel(), values, values]),
-                (np.concatenate([everyone, a, b]), np.concatenate([everyone, b, a])),
+                (np.concatenate([all_nodes, a, b]), np.concatenate([all_nodes, b, a])),
             )
         )
 
@@ -281,7 +277,7 @@ class Solution:
 
 
 class EllipticSolver:
-    """Solve the equation on an n x n mesh.
+    """Solver of the equation on an n x n mesh.
 
     Parameters
     ----------
@@ -304,9 +300,8 @@ class EllipticSolver:
     @property
     def factor_bytes(self) -> int:
         """Roughly the memory that one factorisation takes."""
-        entries = (
-            self.n if self.n <= MAX_BANDED else 12 * np.log2(self.n)
-        )  # a column, both triangles if sparse
+        # Entries of a column, of both triangles if sparse.
+        entries = self.n if self.n <= MAX_BANDED else 12 * np.log2(self.n)
         return int(8 * self.n**2 * entries)
 
     def solve(self, diffusivity: np.ndarray) -> Solution:
@@ -336,12 +331,11 @@ def _banded(stencil: Stencil) -> BackSolve:
 def _upper_band(lower: np.ndarray) -> np.ndarray:
     """Return the transpose of a lower band, in upper band storage.
 
-    OpenBLAS takes twice as long for triangular solves with the lower one at n = 30; turning it over is
-    worth while for more than one right-hand side. The factorisation itself is faster on the lower one.
+    At n = 30 OpenBLAS takes twice as long for triangular solves with the lower band, so the transpose pays for
+    more than one right-hand side. The factorisation itself is faster with the lower band.
     """
     width, size = lower.shape
-    # Entry (k, j), k below the diagonal of column j, becomes entry (width-1-k, j+k); the last ones fall off
-    # the end.
+    # Entry (k, j), k below the diagonal of column j, becomes entry (width-1-k, j+k); the last ones are cut off.
     upper = np.zeros((size + width, width))
     as_strided(
         upper.ravel()[width - 1 :], (size, width), (width * upper.itemsize, (width - 1) * upper.itemsize)
@@ -350,7 +344,7 @@ def _upper_band(lower: np.ndarray) -> np.ndarray:
 
 
 def _sparse(stencil: Stencil) -> BackSolve:
-    # Symmetric and positive definite, so pivots stay on the diagonal and only the fill-in is minimised.
+    # The matrix is symmetric and positive definite: pivots can stay on the diagonal, only fill-in is minimised.
     try:
         factor = splu(
             stencil.sparse(),
@@ -362,7 +356,7 @@ def _sparse(stencil: Stencil) -> BackSolve:
         raise SolveError(str(error)) from error
 
     def back_solve(loads: np.ndarray) -> np.ndarray:
-        # One by one: SuperLU hands a block to threaded BLAS in pieces too small to gain by it.
+        # One by one: SuperLU gives a block to threaded BLAS in pieces that are too small for threads to help.
         return np.stack([factor.solve(load) for load in loads])
 
     return back_solve

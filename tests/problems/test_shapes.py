@@ -1,4 +1,4 @@
-"""Lobes, Student t, funnel, eight schools and the Poisson process: gradients, moments, draws, far-out positions."""
+"""Shapes and hierarchies: gradients, exact moments, exact draws, positions far out, pickling."""
 
 from __future__ import annotations
 
@@ -9,10 +9,29 @@ import pytest
 from scipy import stats
 
 from leapwise.errors import InputError
-from leapwise.problems import eight_schools, funnel, lobes, poisson_gp, student_t
+from leapwise.problems import (
+    banana,
+    eight_schools,
+    funnel,
+    gaussian,
+    gumbel,
+    lobes,
+    poisson_gp,
+    student_t,
+)
 
 PROBLEMS = {
-    problem.name: problem for problem in (lobes(), student_t(), funnel(), eight_schools(), poisson_gp())
+    problem.name: problem
+    for problem in (
+        gaussian(),
+        banana(),
+        gumbel(5),
+        lobes(),
+        student_t(),
+        funnel(),
+        eight_schools(),
+        poisson_gp(),
+    )
 }
 DRAWN = [name for name, problem in PROBLEMS.items() if problem.draw is not None]
 every = pytest.mark.parametrize("name", PROBLEMS)
@@ -54,8 +73,13 @@ def test_far_away_there_is_no_mass_and_no_warning(name, scale, rng):
     assert (raw.log_density < -100).all()
 
 
+def test_a_gaussian_overflows_to_no_mass():
+    far = np.array([[1e308, -1e308, 1e308], [1e200, 0.0, 0.0]])
+    assert (gaussian(3).target.evaluate(far, gradient=True).log_density == -np.inf).all()
+
+
 @every
-def test_they_can_be_sent_to_another_process(name, rng):
+def test_it_can_be_pickled(name, rng):
     problem = PROBLEMS[name]
     x = rng.normal(size=(1, problem.target.dim))
     copy = pickle.loads(pickle.dumps(problem))
@@ -93,6 +117,64 @@ def test_draws_have_the_moments_stated(name, rng):
     batches = np.array([np.cov(part.T) for part in np.split(x, 50)])
     z = (batches.mean(axis=0) - covariance) / (batches.std(axis=0, ddof=1) / np.sqrt(50))
     assert np.abs(z).max() < 7
+
+
+@pytest.mark.parametrize("dim", [1, 2, 32])
+def test_the_gaussian_is_that_of_its_covariance(dim, rng):
+    problem = gaussian(dim)
+    x = rng.normal(size=(5, dim))
+    raw = problem.target.evaluate(x, gradient=True)
+    precision = np.linalg.inv(problem.covariance)
+    np.testing.assert_allclose(raw.log_density, -0.5 * np.einsum("ni,ij,nj->n", x, precision, x), rtol=1e-10)
+    np.testing.assert_allclose(raw.gradient, -x @ precision, rtol=1e-9, atol=1e-9)
+    np.testing.assert_array_equal(problem.mean, np.zeros(dim))
+
+
+def test_the_gaussian_has_one_wide_direction():
+    covariance = gaussian(32).covariance
+    np.testing.assert_allclose(covariance @ np.ones(32), np.ones(32))
+    np.testing.assert_allclose(np.linalg.eigvalsh(covariance)[:-1], 0.01)
+
+
+@pytest.mark.parametrize("dim", [0, 2.5, True])
+def test_dim_must_be_a_positive_integer(dim):
+    with pytest.raises(InputError, match="dim must be a positive integer"):
+        gaussian(dim)
+
+
+@pytest.mark.parametrize(
+    ("problem", "lower", "upper"),
+    [(banana(), (-9, -5), (4, 5)), (gumbel(), (-3, -5), (28, 40))],
+    ids=["banana", "gumbel"],
+)
+def test_moments_agree_with_quadrature_on_a_grid(problem, lower, upper):
+    axes = [np.linspace(a, b, 1201) for a, b in zip(lower, upper, strict=True)]
+    points = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
+    weight = log_density(problem, points)
+    weight = np.exp(weight - weight.max())
+    weight /= weight.sum()
+    mean = weight @ points
+    covariance = (points - mean).T @ ((points - mean) * weight[:, None])
+    np.testing.assert_allclose(problem.mean, mean, atol=1e-8)
+    np.testing.assert_allclose(problem.covariance, covariance, atol=1e-8)
+
+
+def test_gumbel_variables_have_the_moments_stated(rng):
+    """Independent of the density: 10^5 draws, within 5 standard errors (false alarm 1e-5)."""
+    problem = gumbel(3)
+    z = rng.gumbel(size=(100_000, 3))
+    x = z + 0.8 * np.pad(z[:, :-1], ((0, 0), (1, 0)))
+    standard_error = np.sqrt(np.diag(problem.covariance) / len(x))
+    assert (np.abs(x.mean(axis=0) - problem.mean) < 5 * standard_error).all()
+    np.testing.assert_allclose(np.cov(x.T), problem.covariance, atol=0.12)
+
+
+def test_the_banana_is_curved_and_its_data_are_fixed():
+    problem = banana()
+    np.testing.assert_array_equal(problem.mean, banana().mean)
+    ridge = np.array([[1.0 - s**2, s] for s in (-1.2, 0.0, 1.2)])
+    straight = np.array([[1.0 - 1.2**2, 0.0]])
+    assert (log_density(problem, ridge) > log_density(problem, straight) + 5).all()
 
 
 def test_the_lobes_touch_and_differ():
