@@ -40,7 +40,7 @@ def fakes(monkeypatch):
         return FakeFigure()
 
     makers = dict.fromkeys(registry.NAMES, figure) | {"fig8": by_experiment}
-    monkeypatch.setattr(registry.Entry, "load", lambda entry: makers[entry.name])
+    monkeypatch.setattr(registry.Reproduction, "load", lambda self: makers[self.name])
     return asked
 
 

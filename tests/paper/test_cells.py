@@ -1,4 +1,4 @@
-"""Cells: computed once, computed again when anything that matters has changed, never half kept."""
+"""Cells: computed once, computed again when settings or code have changed, never kept incomplete."""
 
 import functools
 import importlib
@@ -20,7 +20,7 @@ VALUES = {
 
 
 class Counting:
-    """A computation that knows how often it was asked."""
+    """A computation that counts its calls."""
 
     def __init__(self, values=VALUES):
         self.n, self.values = 0, values
@@ -44,7 +44,7 @@ def test_a_cell_comes_back_from_disk_as_it_was(tmp_path):
     assert compute.n == 1
 
 
-def test_without_a_folder_it_is_remembered_only_here(tmp_path, monkeypatch):
+def test_without_a_folder_it_is_kept_in_memory(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     compute, cells = Counting(), Cells()
     cells.get("a", {}, compute)
@@ -119,9 +119,9 @@ def test_code_that_cannot_change_numbers_does_not_count():
     assert not {name for name in names if name.startswith(("cli/", "paper/")) or name.endswith("plots.py")}
 
 
-def test_of_the_experiments_only_what_is_imported_counts():
+def test_of_the_experiments_only_imported_modules_count():
     found = {file.name for file in cells_module._experiment_files("leapwise.paper.table1")}
-    assert found == {"table1_cells.py", "experiments.py", "ess.py"}
+    assert found == {"table1.py", "experiments.py"}
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
@@ -168,13 +168,13 @@ def test_a_damaged_file_is_computed_again(tmp_path, damage):
     assert compute.n == 1
 
 
-def test_progress_is_told(tmp_path):
+def test_progress_is_reported(tmp_path):
     said = []
-    cells = Cells(tmp_path, tell=said.append)
+    cells = Cells(tmp_path, report=said.append)
     cells.expect(2)
     cells.get("a", {}, Counting())
     cells.get("b", {}, Counting())
-    again = Cells(tmp_path, tell=said.append)
+    again = Cells(tmp_path, report=said.append)
     again.get("a", {}, Counting())
     assert said == ["[1/2] a ...", "[1/2] a: 0 s", "[2/2] b ...", "[2/2] b: 0 s", "a: as computed before"]
     assert cells.progressbar is None

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from leapwise.paper.figure import Figure, save_table
-from leapwise.paper.figure2 import START, Sketch, figure2
+from leapwise.paper.figure2 import START, BananaPlan, figure2
 
-SKETCH = Sketch(size=150, networks=3, trajectories=3, n_steps=8, n_starts=100)
+PLAN = BananaPlan(size=150, networks=3, trajectories=3, n_steps=8, n_starts=100)
 
 
 @pytest.fixture(scope="module")
 def found():
-    return figure2(sketch=SKETCH)
+    return figure2(plan=PLAN)
 
 
 def test_rows_are_hmc_and_each_network_and_one_is_drawn(found):
@@ -30,7 +30,7 @@ def test_a_network_loses_little_acceptance(found):
 
 def test_both_samplers_start_alike_and_end_close(found):
     exact, network = found.found["exact_paths"], found.found["paths"]
-    assert exact.shape == network.shape == (3, SKETCH.n_steps + 1, 2)
+    assert exact.shape == network.shape == (3, PLAN.n_steps + 1, 2)
     for paths in (exact, network):
         np.testing.assert_array_equal(paths[:, 0], np.tile(START, (3, 1)))
     far = np.linalg.norm(exact[:, -1] - exact[:, 0], axis=1).mean()

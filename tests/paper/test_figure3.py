@@ -5,15 +5,15 @@ import pytest
 
 from leapwise.paper.cells import Cells
 from leapwise.paper.figure import Figure, save_table
-from leapwise.paper.figure3 import SURROGATES, Race, figure3, recipe
+from leapwise.paper.figure3 import SURROGATES, GaussianPlan, figure3, recipe
 from leapwise.surrogates import GaussianProcess
 
-RACE = Race(sizes=(30, 90), n_nodes=60, runs=2, draws=40, chains=2, dim=8)
+PLAN = GaussianPlan(sizes=(30, 90), n_nodes=60, runs=2, draws=40, chains=2, dim=8)
 
 
 @pytest.fixture(scope="module")
 def found():
-    return figure3(race=RACE)
+    return figure3(plan=PLAN)
 
 
 def row(found, name, size):
@@ -23,7 +23,7 @@ def row(found, name, size):
 def test_there_is_a_row_for_each_surrogate_and_size_with_ordered_bars(found):
     assert isinstance(found, Figure)
     assert {(row["surrogate"], row["observations"]) for row in found.rows} == {
-        (name, size) for name in SURROGATES for size in RACE.sizes
+        (name, size) for name in SURROGATES for size in PLAN.sizes
     }
     for each in found.rows:
         for quantity in ("training_seconds", "acceptance", "ess_rate"):
@@ -42,18 +42,19 @@ def test_more_observations_are_accepted_more_and_never_much_beyond_exact_hmc(fou
 
 
 def test_the_process_learns_its_hyperparameters_from_all_observations():
-    process = recipe("GP", RACE, 1700)
+    process = recipe("GP", PLAN, 1700)
     assert isinstance(process, GaussianProcess)
     assert process.max_rows == 1700
     assert not process.use_gradients
 
 
+@pytest.mark.slow
 def test_finished_pieces_are_used_again(tmp_path):
-    race = Race(sizes=(30,), n_nodes=20, runs=2, draws=10, chains=2, dim=4)
-    told: list[str] = []
-    first = figure3(race=race, cells=Cells(tmp_path))
-    again = figure3(race=race, cells=Cells(tmp_path, tell=told.append))
-    assert len(told) == 3 and all("as computed before" in line for line in told)
+    plan = GaussianPlan(sizes=(30,), n_nodes=20, runs=2, draws=10, chains=2, dim=4)
+    lines: list[str] = []
+    first = figure3(plan=plan, cells=Cells(tmp_path))
+    again = figure3(plan=plan, cells=Cells(tmp_path, report=lines.append))
+    assert len(lines) == 3 and all("as computed before" in line for line in lines)
     np.testing.assert_equal(first.rows, again.rows)
 
 

@@ -1,4 +1,4 @@
-"""The acceptance of flows, which figures 2 to 5 measure."""
+"""The acceptance of the flow of a surrogate, which figures 2 to 5 measure."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ class Perfect:
 
 
 class Flat:
-    """A surrogate that knows nothing."""
+    """A surrogate that is zero everywhere."""
 
     def potential(self, position):
         return np.zeros(len(position))
@@ -60,7 +60,7 @@ def test_smaller_training_sets_are_part_of_larger_ones(explored):
 
 
 @pytest.mark.parametrize("run", range(RUNS))
-def test_trajectories_start_where_the_training_run_has_not_been(explored, run):
+def test_trajectories_start_at_states_of_other_runs(explored, run):
     starts = explored.starts(run, SIZE, seed=5)
     own = {tuple(row) for row in explored.position[run]}
     others = {tuple(row) for row in np.delete(explored.position, run, axis=0).reshape(-1, DIM)}
@@ -78,16 +78,20 @@ def test_a_perfect_surrogate_is_accepted_exactly_like_hmc(target, explored):
     assert mean == pytest.approx(exact, rel=1e-12)
 
 
-def test_a_surrogate_that_knows_nothing_is_accepted_less(target, explored):
+def test_a_flat_surrogate_is_accepted_less(target, explored):
     flat = explored.flow_acceptance(target, Flat(), 0, n_starts=100, repeats=2, seed=7)
     assert flat < 0.5 * explored.exact_acceptance(target, 100, 2, seed=7)
 
 
-@pytest.mark.parametrize("wanted", [0.5, 0.7, 0.95])
-def test_the_step_size_gives_the_wanted_acceptance_on_a_skewed_target(wanted):
+@pytest.fixture(scope="module")
+def skewed():
     target = gumbel().target
-    found = explore(target, n_steps=5, size=200, runs=2, seed=2)
-    starts = found.position.reshape(-1, target.dim)
+    return target, explore(target, n_steps=5, size=200, runs=2, seed=2).position.reshape(-1, target.dim)
+
+
+@pytest.mark.parametrize("wanted", [0.5, 0.7, 0.95])
+def test_the_step_size_gives_the_wanted_acceptance_on_a_skewed_target(skewed, wanted):
+    target, starts = skewed
     step_size = step_size_for(wanted, target, starts, 5, seed=3)
     fresh = acceptance(target, HMC(step_size, 5, metric=UnitMetric()), starts, 4, seed=4)
     assert fresh == pytest.approx(
@@ -101,7 +105,7 @@ def test_the_same_seed_explores_the_same_states(target, explored):
     assert again.step_size == explored.step_size
 
 
-def test_what_was_explored_survives_being_written_down(explored):
+def test_explored_states_can_be_kept_as_numbers(explored):
     again = type(explored).from_numbers(explored.numbers())
     np.testing.assert_array_equal(again.potential, explored.potential)
 

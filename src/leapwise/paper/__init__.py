@@ -1,4 +1,16 @@
-"""The paper's experiments, each a function that returns its numbers and draws its picture."""
+"""The paper's experiments: each is a function that computes its numbers, and a result that draws its picture.
+
+=================== ========================================================================================
+`experiments`       the four posteriors, the paper's settings and printed figures, its effective sample size
+`cells`             finished pieces of an experiment, kept on disk
+`figure`            what every result offers; colours and files
+`surrogate_flow`    acceptance of the flow of a surrogate, for figures 2 to 5
+`learning`          the runs of figures 7 and 8
+`moments`           means and standard deviations with their errors, for figures 6 and 8 and the agreement check
+`table1`, `figureN`  compute, describe and draw one table or figure each
+`registry`          all of them by the names of the command line
+=================== ========================================================================================
+"""
 
 from leapwise.paper.cells import Cells
 from leapwise.paper.figure import Figure, save_table

@@ -1,10 +1,12 @@
-"""Finished pieces of an experiment, kept on disk so that a long command can be stopped and go on where it was.
+"""Finished pieces of an experiment, kept on disk so that an interrupted command can continue.
 
-A cell is a dict of numbers, texts and arrays that took long to compute. It is kept as one ``.npz`` file (no pickles)
-and used again as long as its settings and the code that made it are the same. "The code" is the library without its
-command line and its pictures, plus the module that computes the cell and whatever of `leapwise.paper` it imports.
-Only its meaning counts: comments, docstrings and layout may change. So a module that draws is best kept apart from the
-one that computes.
+A cell is a dict of numbers, texts and arrays that took long to compute. It is kept as one ``.npz`` file (no pickle) and
+used again as long as its settings and the code that computed it are the same. "The code" is the library without its
+command line and its plots, plus the module that computes the cell and the modules of `leapwise.paper` that it imports.
+Comments, docstrings and layout do not count.
+
+The whole module is compared, also its captions and drawing code: to change the picture of a figure computes its cells
+again. Drawing code that many figures share is in `leapwise.paper.figure`, which is not compared.
 """
 
 from __future__ import annotations
@@ -29,28 +31,29 @@ import leapwise
 Compute = Callable[[], dict[str, Any]]
 
 _PACKAGE = Path(leapwise.__file__).parent
-_IGNORED = ("cli", "paper", "results/plots.py", "results/tables.py", "problems/elliptic/plots.py")
+# Code that cannot change a number: it only shows them. Modules of `paper` count where they are imported.
+_IGNORED = ("cli", "paper", "results/plots.py", "problems/elliptic/plots.py")
 _HARMLESS = ("cells", "figure")  # of leapwise.paper: they keep numbers and draw them
 _IMPORT = re.compile(r"^ *from leapwise\.paper\.(\w+) import", re.MULTILINE)
-_SOURCE = "__source__"
+_SOURCE = "__source__"  # the entry of a file that holds the hash of the code
 
 
 class Cells:
-    """Computes cells, or finds them on disk.
+    """Cells that are computed, or read from disk.
 
     Parameters
     ----------
     folder : Path, optional
-        Cells are kept in its subfolder ``cells``; without it they are only remembered while this object lives.
+        Cells are kept in its subfolder ``cells``. Without it they are kept in memory by this object.
     fresh : bool
         Compute every cell again, once.
-    tell : callable, optional
+    report : callable, optional
         Called with a line of text before and after a cell is computed; silent if left out.
 
     Attributes
     ----------
     progressbar : bool or None
-        For `sample`, inside a cell: no progress where nothing is told, otherwise if there is a terminal.
+        For `sample`, inside a cell: False without `report`, else None, which shows progress on a terminal.
 
     Examples
     --------
@@ -60,30 +63,30 @@ class Cells:
     """
 
     def __init__(
-        self, folder: Path | None = None, fresh: bool = False, tell: Callable[[str], None] | None = None
+        self, folder: Path | None = None, fresh: bool = False, report: Callable[[str], None] | None = None
     ) -> None:
         self._folder = None if folder is None else Path(folder) / "cells"
         self._fresh = fresh
-        self._tell = tell
-        self.progressbar = False if tell is None else None
+        self._report = report
+        self.progressbar = False if report is None else None
         self._known: dict[str, dict[str, Any]] = {}
         self._total = self._done = 0
 
     def expect(self, n: int) -> None:
-        """Say that `n` cells are about to be asked for, so that progress can be shown as i/n."""
+        """Announce that `n` cells will be asked for, so that progress can be shown as i/n."""
         self._total, self._done = n, 0
 
     def get(self, name: str, settings: dict[str, Any], compute: Compute) -> dict[str, Any]:
-        """Return a cell, computed now if it is not there.
+        """Return a cell; compute it if there is none.
 
         Parameters
         ----------
         name : str
-            What a person calls it, such as ``"table1 · bank · rns-hmc"``.
+            A name for people, such as ``"table1 · bank · rns-hmc"``.
         settings : dict
-            All that it depends on besides the code; must be JSON.
+            Everything that the cell depends on besides the code; must be JSON.
         compute : callable
-            Returns its numbers (float, int, bool), texts and arrays. If it raises, nothing is kept.
+            Returns the numbers (float, int, bool), texts and arrays. If it raises, nothing is kept.
         """
         key = _file_name(name, settings)
         self._done += 1
@@ -108,8 +111,8 @@ class Cells:
         return found
 
     def _say(self, text: str) -> None:
-        if self._tell is not None:
-            self._tell(f"[{self._done}/{self._total}] {text}" if self._total else text)
+        if self._report is not None:
+            self._report(f"[{self._done}/{self._total}] {text}" if self._total else text)
 
 
 @cache
@@ -128,7 +131,7 @@ def _matters(file: Path) -> bool:
 
 
 def _experiment_files(module: str) -> list[Path]:
-    """Return the file of a module, and those of what it imports of `leapwise.paper`, and they in turn."""
+    """Return the file of a module, and of all modules of `leapwise.paper` that it imports, directly or not."""
     spec = find_spec(module) if module != "__main__" else None
     waiting = [] if spec is None or spec.origin is None else [Path(spec.origin)]
     found: list[Path] = []
@@ -172,7 +175,7 @@ def _file_name(name: str, settings: dict[str, Any]) -> str:
 
 
 def _save(file: Path, cell: dict[str, Any]) -> None:
-    """Write to a partial file and move it: an interrupt leaves the old file or the new one, whole."""
+    """Write to a partial file and move it, so that an interrupt leaves either the old or the new file complete."""
     file.parent.mkdir(parents=True, exist_ok=True)
     partial_file = file.with_name(f".{file.name}.{os.getpid()}.partial")
     try:
@@ -184,7 +187,7 @@ def _save(file: Path, cell: dict[str, Any]) -> None:
 
 
 def _load(file: Path) -> dict[str, Any] | None:
-    """Read a cell; None if there is none, or it is damaged."""
+    """Read a cell; None if the file is missing or damaged."""
     try:
         with file.open("rb") as stream, np.load(stream, allow_pickle=False) as kept:
             arrays = {name: kept[name] for name in kept.files}

@@ -1,16 +1,16 @@
 r"""The paper's four experiments (section 5), its settings of the four methods, and the figures it printed (Table 1).
 
-The paper runs one chain: 5000 iterations of burn-in, of which those after the first 1000 give the training set (the
-values of accepted proposals), and 5000 that are kept. Here four chains move together and share that: 1250 + 1250 each,
-nothing collected in the first 250. Nothing is lost by it: a chain starts in the posterior. All methods begin at the
-same positions, the last draws of a short run of the self-tuned ``HMC()`` (`start`), because from random positions the
-paper's step sizes are unstable. That run is not counted for any method.
+The paper runs one chain: 5000 iterations of burn-in and 5000 that are kept. The burn-in after the first 1000 iterations
+gives the training set (the values of accepted proposals). Here four chains move together and share that work: 1250 +
+1250 iterations each, and nothing is collected in the first 250. All methods start at the same positions, the last draws
+of a short self-tuned run (`start`), because the paper's step sizes are unstable from random positions. That run is not
+counted for any method.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Any, Literal
 
@@ -35,22 +35,10 @@ METHOD_TITLES = {
     "rns-rmhmc": "RNS-RMHMC",
     "arns-hmc": "ARNS-HMC",
 }
-MAX_TRAINING = 5000
-START_TUNE, START_DRAWS, START_SEED = 150, 20, 1
+MAX_TRAINING = 5000  # more than the burn-in collects, so it never binds
+START_TUNE, START_DRAWS, START_SEED = 150, 20, 1  # of the short run before all methods (a guess)
 
 AnyMethod = HMC | RMHMC | RNSHMC | RNSRMHMC | ARNSHMC
-
-
-@dataclass(frozen=True)
-class Size:
-    """How long to run: chains, and iterations of each."""
-
-    burn_in: int = 1250
-    kept: int = 1250
-    chains: int = 4
-
-
-PAPER_SIZE = Size()
 
 
 @dataclass(frozen=True)
@@ -63,11 +51,11 @@ class PaperRow:
     ess : (float, float, float)
         Smallest, median and largest over the parameters, of 5000 draws.
     seconds : float
-        For one iteration, on the authors' machine.
+        Time of one iteration on the authors' machine.
     min_ess_rate : float
         Smallest ESS divided by the time of all kept draws.
     speed_up : float
-        That, over HMC's.
+        `min_ess_rate` divided by that of HMC.
     """
 
     acceptance: float
@@ -79,22 +67,22 @@ class PaperRow:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One of the paper's four posteriors and what the paper did with it.
+    """One of the paper's four posteriors, with the paper's settings and results.
 
     Attributes
     ----------
     name : str
-        What the command line calls it.
+        Its name on the command line.
     title : str
-        What the paper's table calls it.
+        Its name in the paper's table.
     maker : callable
         Makes the problem.
     n_hidden : int
         Hidden units of the surrogate, s in the paper.
     form : {"full", "diagonal"}
-        What RNS-RMHMC makes of the surrogate's Hessian.
+        The form of the surrogate's Hessian that RNS-RMHMC uses as its metric.
     paper : dict of str to PaperRow
-        What the paper printed, by method.
+        The paper's printed figures, by method.
     """
 
     name: str
@@ -106,7 +94,7 @@ class Experiment:
 
     @property
     def problem(self) -> Problem:
-        """The posterior, made when first asked for."""
+        """The posterior, made on first use."""
         return _made(self.maker)
 
     @property
@@ -125,7 +113,10 @@ class Experiment:
         """
         hmc = HMC(*self.problem.settings["hmc"])
         step_size, n_steps = self.problem.settings["rmhmc"]
-        fixed = (n_steps, n_steps)  # the paper's RMHMC: only so do its effective sample sizes fit
+        fixed = (
+            n_steps,
+            n_steps,
+        )  # a fixed number of steps: only then do the paper's effective sample sizes fit
         training: dict[str, Any] = {
             "collect": "accepted",
             "max_training": MAX_TRAINING,
@@ -222,7 +213,7 @@ def get_experiment(name: str) -> Experiment:
 
 
 def start(experiment: Experiment, cells: Cells, chains: int = 4) -> np.ndarray:
-    """Return the positions ``(chains, dim)`` at which all methods begin: a cell of its own."""
+    """Return the positions ``(chains, dim)`` at which all methods start; they are a cell of their own."""
 
     def compute() -> dict[str, Any]:
         run = finished(
@@ -242,43 +233,27 @@ def start(experiment: Experiment, cells: Cells, chains: int = 4) -> np.ndarray:
     return found
 
 
-def run_method(
-    experiment: Experiment,
-    method: AnyMethod,
-    size: Size,
-    position: np.ndarray,
-    seed: int = 2,
-    progressbar: bool | None = False,
-) -> Run:
-    """Run a method from `position` (see `start`) for its burn-in and kept draws."""
-    return finished(
-        sample(
-            experiment.problem.target,
-            size.kept,
-            tune=size.burn_in,
-            chains=size.chains,
-            method=method,
-            init=position,
-            random_seed=seed,
-            progressbar=progressbar,
-        )
-    )
-
-
 def finished(run: Run) -> Run:
-    """Return the run, or go on with the interrupt that `sample` turned into a shorter run: half a cell is none."""
+    """Return the run if it is complete.
+
+    `sample` turns an interrupt into a shorter run. Half a cell must not be kept, so the interrupt is raised again.
+    """
     if not run.complete:
         raise KeyboardInterrupt
     return run
 
 
-def size_settings(size: Size) -> dict[str, int]:
-    """Return a size as settings of a cell."""
-    return asdict(size)
-
-
 def monotone_ess(draws: np.ndarray) -> np.ndarray:
-    """Return the effective sample size of each parameter, summed over chains.
+    r"""Return the effective sample size of each parameter as the paper measures it, summed over chains.
+
+    For B draws of one chain, :math:`\mathrm{ESS} = B\,[1 + 2 \sum_{k=1}^{K} \gamma(k)]^{-1}` with sample
+    autocorrelations :math:`\gamma(k)`, summed by Geyer's initial monotone sequence (Geyer 1992, section 3.3): pairs
+    :math:`\Gamma_j = \gamma(2j) + \gamma(2j + 1)` are positive, decreasing and convex for a reversible chain, so the
+    sum ends before the first pair that is not positive, and no pair may exceed the one before it. The paper's figures
+    never exceed B, so these may not either.
+
+    Use it for comparison with the paper only. It looks at each chain alone, so it cannot see chains that disagree;
+    ``run.summary()`` has a better one.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What every reproduced figure and table offers, and how they are drawn: one palette, one way to open a picture."""
+"""The interface of every reproduced figure and table, their colours, and how their files are written."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ SURROGATE_COLOURS = {
 
 @runtime_checkable
 class Figure(Protocol):
-    """A reproduced figure: its numbers, what they say, and its picture.
+    """A reproduced figure: its numbers, its result in words, and its picture.
 
     Attributes
     ----------
     rows : list of dict
         The numbers, one dict for each line of the CSV file; all have the same keys.
     caption : str
-        One or two honest sentences that say what was found.
+        One or two sentences that state the result.
     """
 
     @property
@@ -59,7 +59,7 @@ class Figure(Protocol):
 
     @property
     def caption(self) -> str:
-        """What was found."""
+        """The result in words."""
         ...
 
     def draw(self, path: str | PathLike[str]) -> Path:
@@ -86,9 +86,9 @@ def save_table(rows: list[dict[str, Any]], path: str | PathLike[str]) -> Path:
 
 
 def open_picture(path: str | PathLike[str], width: float = 12.0, height: float = 4.0) -> tuple[Path, Any]:
-    """Return the file and an empty matplotlib figure for it, of so many inches.
+    """Return the file and an empty matplotlib figure for it; width and height are in inches.
 
-    Finish with ``figure.savefig(file, dpi=150)``. No pyplot: the user's own figures and backend are left alone.
+    Finish with ``figure.savefig(file, dpi=150)``. Pyplot is not used, so the user's figures and backend do not change.
 
     Raises
     ------

@@ -1,9 +1,9 @@
 r"""Figure 1: four surrogates of a parabola.
 
-The potential :math:`\frac12 x^2` of a standard normal is learnt from N = 10, 20 and 40 nested noisy observations (the
-authors' own) by a full Gaussian process, FITC with 5 inducing points, and random networks of 5 RBF or 5 softplus
-nodes. What is random is repeated and averaged. The paper's claim, that random networks generalise better from few
-points, becomes a number: the error inside the range of the data and outside it.
+A full Gaussian process, FITC with 5 inducing points, and random networks of 5 RBF or 5 softplus nodes learn the
+potential :math:`\frac12 x^2` of a standard normal from N = 10, 20 and 40 nested noisy observations (the authors' own).
+Random surrogates are repeated and averaged. The paper's claim is that random networks generalise better from few
+points. It is measured by the error inside the range of the data and outside it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from leapwise.paper.figure import SURROGATE_COLOURS, open_picture
 from leapwise.problems.datasets import load_mat
 from leapwise.surrogates import FITC, GaussianProcess, RBFNetwork, SoftplusNetwork, Surrogate, TrainingSet
 
-SIZES = (10, 20, 40)
-SMALL = 5  # inducing points or hidden units
-GRID = np.linspace(-4.0, 4.0, 161)
+SIZES = (10, 20, 40)  # observations, as in the paper
+SMALL = 5  # inducing points or hidden units, as in the paper
+GRID = np.linspace(-4.0, 4.0, 161)  # where curves are compared and drawn
 REPEATS, QUICK_REPEATS = 100, 10
 
 
@@ -39,7 +39,7 @@ class Figure1:
     curves : dict of (int, str) to ndarray
         The average surrogate on `GRID`, by number of observations and name.
     rows : list of dict
-        For each of them, root mean square errors: of the average curve and of one surrogate (the median over repeats),
+        For each curve, root mean square errors: of the average curve and of one surrogate (the median over repeats),
         inside the range of the data and outside it, up to 4.
     """
 
@@ -49,7 +49,7 @@ class Figure1:
 
     @property
     def caption(self) -> str:
-        """Say which surrogate generalises best from the fewest points, and from the most."""
+        """The surrogates in the order of their errors outside the data, for the fewest and the most points."""
         said = []
         for size in (SIZES[0], SIZES[-1]):
             found = {
@@ -61,7 +61,7 @@ class Figure1:
             said.append(f"with N = {size} it is {errors}")
         return (
             "All four fit the parabola where there are data. Outside, up to |x| = 4, the root mean square error of "
-            f"the average curve tells them apart: {'; '.join(said)}."
+            f"the average curve differs: {'; '.join(said)}."
         )
 
     def draw(self, path: str | PathLike[str]) -> Path:
@@ -89,11 +89,11 @@ def figure1(
     quick : bool
         Make each random surrogate 10 times instead of 100.
     cells : Cells, optional
-        Where finished fits are kept.
+        Keeps finished fits.
     repeats : int, optional
         How often each random surrogate is made, if neither 10 nor 100.
     seed : int
-        Of their random nodes.
+        Seed of the random nodes.
 
     Examples
     --------
@@ -141,7 +141,7 @@ def _surrogates() -> dict[str, Surrogate]:
 
 
 def _errors(fits: np.ndarray, inside: np.ndarray) -> dict[str, float]:
-    """Root mean square errors of the average of the fits, and the median of those of single ones."""
+    """Return root mean square errors of the average of the fits, and the median error of single fits."""
     wrong = fits - 0.5 * GRID**2
     average = {
         f"average_{where}": float(np.sqrt(np.mean(wrong[:, chosen].mean(axis=0) ** 2)))

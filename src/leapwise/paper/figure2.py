@@ -1,9 +1,7 @@
-"""Figure 2: force map and trajectories on the banana, exact and by a small network.
+"""Figure 2: force and trajectories on the banana, exact and by a small network.
 
 A network of 40 softplus units learns from 400 accepted states of exact HMC, whose step size is chosen for the paper's
-acceptance of 0.97. Several are trained; the one with the median acceptance is drawn.
-
-What figure 2 measures: the force and the trajectories of small networks on the banana.
+acceptance of 0.97. Several networks are trained, and the one with the median acceptance is drawn.
 """
 
 from __future__ import annotations
@@ -20,18 +18,19 @@ from leapwise.dynamics import Force, PhasePoint, UnitMetric, leapfrog
 from leapwise.execution import Evaluator
 from leapwise.paper.cells import Cells
 from leapwise.paper.figure import METHOD_COLOURS, OKABE_ITO, open_picture
-from leapwise.paper.surrogate_flow import Explored, code_of_flows, explore
+from leapwise.paper.surrogate_flow import Explored, explore
 from leapwise.problems import banana
 from leapwise.surrogates import SoftplusNetwork
 from leapwise.targets import AnyTarget
 
-WANTED = 0.97  # exact HMC's acceptance in the paper
+PAPER = {"exact": 0.97, "surrogate": 0.88}  # the paper's acceptance
 START = (0.0, 1.0)  # of the trajectories that are drawn
-WIDE, HIGH = np.linspace(-2.6, 1.9, 19), np.linspace(-2.1, 2.1, 17)  # of the force map
+WIDE, HIGH = np.linspace(-2.6, 1.9, 19), np.linspace(-2.1, 2.1, 17)  # grid of the force map
+LONGEST = 30.0  # longest arrow: forces far out in the tails would hide all others
 
 
 @dataclass(frozen=True)
-class Sketch:
+class BananaPlan:
     """How much is measured.
 
     Attributes
@@ -39,13 +38,13 @@ class Sketch:
     n_hidden, size : int
         Hidden units and training states of a network.
     networks : int
-        So many are trained, each on a run of its own.
+        Number of networks, each trained on a run of its own.
     trajectories : int
-        To draw, all from one point.
+        Number of trajectories to draw, all from one point.
     n_steps : int
-        Of a trajectory that is drawn; those of runs have 1 to so many.
+        Steps of a trajectory that is drawn; the runs draw their number of steps from 1 to this.
     n_starts : int
-        Trajectories to average acceptance over begin at so many states, twice at each.
+        Acceptance is averaged over trajectories from this many states, two from each.
     seed : int
     """
 
@@ -58,12 +57,15 @@ class Sketch:
     seed: int = 2
 
     def settings(self) -> dict[str, Any]:
-        """Return all that the cell depends on."""
-        return asdict(self) | {"wanted": WANTED, "start": START, "code": code_of_flows()}
+        """Return everything that the cell depends on."""
+        return asdict(self) | {"wanted": PAPER["exact"], "start": START}
 
 
-def compare_on_banana(sketch: Sketch) -> dict[str, Any]:
-    """Train the networks, and draw the force and trajectories of the one with the median acceptance.
+QUICK = BananaPlan(networks=10)
+
+
+def compare_on_banana(plan: BananaPlan) -> dict[str, Any]:
+    """Train the networks, and compute force and trajectories of the one with the median acceptance.
 
     Returns
     -------
@@ -75,22 +77,22 @@ def compare_on_banana(sketch: Sketch) -> dict[str, Any]:
     target = banana().target
     explored = explore(
         target,
-        n_steps=sketch.n_steps,
-        size=sketch.size,
-        runs=max(2, sketch.networks),
-        seed=sketch.seed,
-        wanted=WANTED,
+        n_steps=plan.n_steps,
+        size=plan.size,
+        runs=max(2, plan.networks),
+        seed=plan.seed,
+        wanted=PAPER["exact"],
     )
     networks = [
-        SoftplusNetwork(sketch.n_hidden).fit(
-            explored.training(run, sketch.size), np.random.default_rng([sketch.seed, run])
+        SoftplusNetwork(plan.n_hidden).fit(
+            explored.training(run, plan.size), np.random.default_rng([plan.seed, run])
         )
-        for run in range(sketch.networks)
+        for run in range(plan.networks)
     ]
     acceptance = np.array(
         [
             explored.flow_acceptance(
-                target, network, run, n_starts=sketch.n_starts, repeats=2, seed=sketch.seed + run
+                target, network, run, n_starts=plan.n_starts, repeats=2, seed=plan.seed + run
             )
             for run, network in enumerate(networks)
         ]
@@ -99,7 +101,7 @@ def compare_on_banana(sketch: Sketch) -> dict[str, Any]:
     grid = np.stack([each.ravel() for each in np.meshgrid(WIDE, HIGH)], axis=1)
     exact = exact_force(target)
     return {
-        "exact": explored.exact_acceptance(target, sketch.n_starts, 2, sketch.seed),
+        "exact": explored.exact_acceptance(target, plan.n_starts, 2, plan.seed),
         "step_size": explored.step_size,
         "acceptance": acceptance,
         "chosen": chosen,
@@ -108,8 +110,8 @@ def compare_on_banana(sketch: Sketch) -> dict[str, Any]:
         "potential": exact(grid)[0],
         "exact_force": -exact(grid)[1],
         "force": -networks[chosen].potential_and_gradient(grid)[1],
-        "exact_paths": _paths(exact, explored, sketch),
-        "paths": _paths(networks[chosen].potential_and_gradient, explored, sketch),
+        "exact_paths": _paths(exact, explored, plan),
+        "paths": _paths(networks[chosen].potential_and_gradient, explored, plan),
     }
 
 
@@ -125,23 +127,18 @@ def exact_force(target: AnyTarget) -> Force:
     return force
 
 
-def _paths(force: Force, explored: Explored, sketch: Sketch) -> np.ndarray:
-    """Follow trajectories from one point, with momenta that depend on the seed alone, step by step."""
-    n = sketch.trajectories
+def _paths(force: Force, explored: Explored, plan: BananaPlan) -> np.ndarray:
+    """Follow trajectories from one point step by step, with momenta that depend on the seed alone."""
+    n = plan.trajectories
     position = np.tile(np.array(START), (n, 1))
-    momentum = np.random.default_rng(sketch.seed).standard_normal((n, 2))
+    momentum = np.random.default_rng(plan.seed).standard_normal((n, 2))
     point = PhasePoint(position, momentum, *force(position), np.ones(n, dtype=bool))
     step_size, one = np.full(n, explored.step_size), np.ones(n, dtype=int)
     path = [position]
-    for _ in range(sketch.n_steps):
+    for _ in range(plan.n_steps):
         point, _ = leapfrog(force, UnitMetric(), point, step_size, one)
         path.append(point.position)
     return np.stack(path, axis=1)
-
-
-QUICK = Sketch(networks=10)
-PAPER = {"exact": 0.97, "surrogate": 0.88}
-LONGEST = 30.0  # of an arrow: forces far out in the tails would hide all others
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,17 +147,17 @@ class Figure2:
 
     Attributes
     ----------
-    sketch : Sketch
+    plan : BananaPlan
     found : dict
-        What `leapwise.paper.figure2.compare_on_banana` returned.
+        The result of `leapwise.paper.figure2.compare_on_banana`.
     """
 
-    sketch: Sketch
+    plan: BananaPlan
     found: dict[str, Any]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One for exact HMC, one for each network."""
+        """One row for exact HMC and one for each network."""
         exact = {
             "method": "HMC",
             "network": -1,
@@ -181,11 +178,11 @@ class Figure2:
 
     @property
     def caption(self) -> str:
-        """What was found."""
+        """The result in words."""
         each = self.found["acceptance"]
         return (
             f"Acceptance goes from {self.found['exact']:.2f} with HMC to {np.median(each):.2f} on the flow of a "
-            f"network of {self.sketch.n_hidden} units trained on {self.sketch.size} states (median of {len(each)} "
+            f"network of {self.plan.n_hidden} units trained on {self.plan.size} states (median of {len(each)} "
             f"networks, {each.min():.2f} to {each.max():.2f}); in the paper from {PAPER['exact']} to "
             f"{PAPER['surrogate']}. Inside the data its force is off by {self.force_error():.0%} of the typical force."
         )
@@ -215,8 +212,8 @@ class Figure2:
             panel.set(xlabel=r"$\theta_1$", xlim=(WIDE[0], WIDE[-1]), ylim=(HIGH[0], HIGH[-1]))
         panels[0].set_ylabel(r"$\theta_2$")
         figure.suptitle(
-            f"Banana-shaped posterior: a network of {self.sketch.n_hidden} softplus units, "
-            f"trained on {self.sketch.size} states",
+            f"Banana-shaped posterior: a network of {self.plan.n_hidden} softplus units, "
+            f"trained on {self.plan.size} states",
             fontsize=11,
         )
         figure.savefig(file, dpi=150)
@@ -258,7 +255,7 @@ class Figure2:
         panel.legend(loc="upper right", fontsize=8, framealpha=1.0)
 
 
-def figure2(quick: bool = False, cells: Cells | None = None, *, sketch: Sketch | None = None) -> Figure2:
+def figure2(quick: bool = False, cells: Cells | None = None, *, plan: BananaPlan | None = None) -> Figure2:
     """Compare force and trajectories.
 
     Parameters
@@ -266,8 +263,8 @@ def figure2(quick: bool = False, cells: Cells | None = None, *, sketch: Sketch |
     quick : bool
         Fewer networks: seconds.
     cells : Cells, optional
-        Where the numbers are kept.
-    sketch : Sketch, optional
+        Keeps the numbers.
+    plan : BananaPlan, optional
         Other sizes.
 
     Examples
@@ -276,10 +273,10 @@ def figure2(quick: bool = False, cells: Cells | None = None, *, sketch: Sketch |
     >>> figure2(quick=True).rows[0]["method"]  # doctest: +SKIP
     'HMC'
     """
-    sketch = sketch or (QUICK if quick else Sketch())
+    plan = plan or (QUICK if quick else BananaPlan())
     cells = cells or Cells()
     cells.expect(1)
-    return Figure2(sketch, cells.get("fig2", sketch.settings(), partial(compare_on_banana, sketch)))
+    return Figure2(plan, cells.get("fig2", plan.settings(), partial(compare_on_banana, plan)))
 
 
 def _shortened(force: np.ndarray) -> np.ndarray:
@@ -288,7 +285,7 @@ def _shortened(force: np.ndarray) -> np.ndarray:
 
 
 def _contours(panel: Any) -> None:
-    """Draw where the density is e^-1, e^-3, e^-6 and e^-10 of the highest."""
+    """Draw the contours on which the density is e^-1, e^-3, e^-6 and e^-10 of the highest."""
     wide, high = np.linspace(WIDE[0], WIDE[-1], 200), np.linspace(HIGH[0], HIGH[-1], 200)
     x, y = np.meshgrid(wide, high)
     potential, _ = exact_force(banana().target)(np.stack([x.ravel(), y.ravel()], axis=1))

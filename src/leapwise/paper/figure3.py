@@ -1,14 +1,12 @@
 """Figure 3: four surrogates of a narrow 32-dimensional Gaussian, against the number of observations.
 
-The Gaussian is ten times wider along (1, ..., 1) than across. Time to train, acceptance of the flow, and mean effective
-sample size for each second of sampling (training not counted), for a full Gaussian process, FITC with 1000 inducing
-points, and networks of 1000 radial or additive units. The step size keeps exact HMC's acceptance at 0.7; the paper does
-not give its number of steps, here it is drawn from 1 to 20.
+The Gaussian is ten times wider along (1, ..., 1) than across. Measured are the time to train, the acceptance of the
+flow, and the mean effective sample size per second of sampling (training not counted), for a full Gaussian process,
+FITC with 1000 inducing points, and networks of 1000 radial or additive units. The step size keeps exact HMC's
+acceptance at 0.7. The paper does not give its number of steps; here it is drawn from 1 to 20.
 
-What figure 3 measures: four surrogates of the narrow 32-dimensional Gaussian, from more and more observations.
-
-The process learns its hyperparameters from all of its observations, as the paper's does, not from a part of them, which
-is the library's default. Nothing else is tuned.
+The Gaussian process learns its hyperparameters from all of its observations, as the paper's does; the library's default
+takes only a part of them. Nothing else is tuned.
 """
 
 from __future__ import annotations
@@ -27,18 +25,21 @@ from leapwise.kernels import SurrogateHMC
 from leapwise.paper.cells import Cells
 from leapwise.paper.experiments import finished, monotone_ess
 from leapwise.paper.figure import OKABE_ITO, SURROGATE_COLOURS, open_picture
-from leapwise.paper.surrogate_flow import Explored, code_of_flows, explore
+from leapwise.paper.surrogate_flow import Explored, explore
 from leapwise.problems import gaussian
 from leapwise.run import sample
 from leapwise.surrogates import FITC, Fitted, GaussianProcess, RBFNetwork, SoftplusNetwork, Surrogate
 
-N_STEPS = 20
-N_STARTS = 250  # of the trajectories that acceptance is averaged over
+N_STEPS = 20  # largest number of steps; a guess, since the paper does not give its own
+N_STARTS = 250  # acceptance is averaged over trajectories from this many states
 SURROGATES = ("GP", "FITC", "RBF", "softplus")
+TITLES = {"GP": "full GP", "FITC": "FITC", "RBF": "RBF network", "softplus": "additive network"}
+MARKERS = {"GP": "o", "FITC": "s", "RBF": "^", "softplus": "D"}
+BAR = (0.1, 0.9)  # quantiles: the bars hold 80 % of the runs
 
 
 @dataclass(frozen=True)
-class Race:
+class GaussianPlan:
     """How much is measured.
 
     Attributes
@@ -49,7 +50,7 @@ class Race:
         Inducing points, or hidden units.
     runs : int
     draws : int
-        Of each chain of a run.
+        Draws of each chain of a run.
     chains : int
     dim : int
     seed : int
@@ -64,64 +65,64 @@ class Race:
     seed: int = 3
 
     def settings(self, **others: Any) -> dict[str, Any]:
-        """Return all that a cell depends on."""
-        return asdict(self) | others | {"n_steps": N_STEPS, "n_starts": N_STARTS, "code": code_of_flows()}
+        """Return everything that a cell depends on."""
+        return asdict(self) | others | {"n_steps": N_STEPS, "n_starts": N_STARTS}
 
 
-QUICK = Race(sizes=(250, 500, 1000), runs=2, draws=250)
+QUICK = GaussianPlan(sizes=(250, 500, 1000), runs=2, draws=250)
 
 
-def explore_gaussian(race: Race) -> dict[str, Any]:
+def explore_gaussian(plan: GaussianPlan) -> dict[str, Any]:
     """Explore until each run has accepted as many states as the largest training set needs.
 
-    Besides what was explored, ``exact`` is the acceptance of exact HMC from the same starts as the surrogates'.
+    ``exact`` is the acceptance of exact HMC from the same starts as the surrogates'.
     """
-    target = gaussian(race.dim).target
-    found = explore(target, n_steps=N_STEPS, size=max(race.sizes), runs=race.runs, seed=race.seed)
-    return found.numbers() | {"exact": found.exact_acceptance(target, N_STARTS, 2, race.seed)}
+    target = gaussian(plan.dim).target
+    found = explore(target, n_steps=N_STEPS, size=max(plan.sizes), runs=plan.runs, seed=plan.seed)
+    return found.numbers() | {"exact": found.exact_acceptance(target, N_STARTS, 2, plan.seed)}
 
 
-def recipe(name: str, race: Race, size: int) -> Surrogate:
-    """Return one of the four, for so many observations."""
+def recipe(name: str, plan: GaussianPlan, size: int) -> Surrogate:
+    """Return one of the four surrogates, for `size` observations."""
     recipes: dict[str, Surrogate] = {
         "GP": GaussianProcess(use_gradients=False, max_rows=max(2, size)),
-        "FITC": FITC(race.n_nodes),
-        "RBF": RBFNetwork(race.n_nodes),
-        "softplus": SoftplusNetwork(race.n_nodes),
+        "FITC": FITC(plan.n_nodes),
+        "RBF": RBFNetwork(plan.n_nodes),
+        "softplus": SoftplusNetwork(plan.n_nodes),
     }
     return recipes[name]
 
 
-def run_all(race: Race, size: int, run: int, explored: Explored) -> dict[str, Any]:
-    """Train the four surrogates on the first states of a run, and sample with them, one after the other.
+def run_all(plan: GaussianPlan, size: int, run: int, explored: Explored) -> dict[str, Any]:
+    """Train the four surrogates on the first states of a run, and sample with each.
 
     Returns
     -------
     dict
         By surrogate: seconds of training; acceptance; mean over the parameters of the effective sample size; seconds of
-        sampling, which include one exact value a draw.
+        sampling, which include one exact value per draw.
     """
     found: dict[str, Any] = {}
     for name in SURROGATES:
         training = explored.training(run, size)
         started = time.perf_counter()
-        fitted = recipe(name, race, size).fit(training, np.random.default_rng([race.seed, size, run]))
-        fitted.potential(training.position[:1])  # what is solved when first asked for counts as training
+        fitted = recipe(name, plan, size).fit(training, np.random.default_rng([plan.seed, size, run]))
+        fitted.potential(training.position[:1])  # some surrogates solve on first use: that counts as training
         found[f"{name} training_seconds"] = time.perf_counter() - started
-        found |= {f"{name} {key}": value for key, value in _sample(fitted, race, run, explored).items()}
+        found |= {f"{name} {key}": value for key, value in _sample(fitted, plan, run, explored).items()}
     return found
 
 
-def _sample(fitted: Fitted, race: Race, run: int, explored: Explored) -> dict[str, float]:
-    target, seed = gaussian(race.dim).target, race.seed + run
+def _sample(fitted: Fitted, plan: GaussianPlan, run: int, explored: Explored) -> dict[str, float]:
+    target, seed = gaussian(plan.dim).target, plan.seed + run
     kept = finished(
         sample(
             target,
-            race.draws,
+            plan.draws,
             tune=0,
-            chains=race.chains,
+            chains=plan.chains,
             method=SurrogateHMC(explored.step_size, N_STEPS, surrogate=fitted),
-            init=explored.starts(run, race.chains, seed),
+            init=explored.starts(run, plan.chains, seed),
             random_seed=seed,
             progressbar=False,
         )
@@ -133,34 +134,29 @@ def _sample(fitted: Fitted, race: Race, run: int, explored: Explored) -> dict[st
     }
 
 
-TITLES = {"GP": "full GP", "FITC": "FITC", "RBF": "RBF network", "softplus": "additive network"}
-MARKERS = {"GP": "o", "FITC": "s", "RBF": "^", "softplus": "D"}
-BAR = (0.1, 0.9)  # 80 % of the runs
-
-
 @dataclass(frozen=True, eq=False)
 class Figure3:
     """The numbers of figure 3.
 
     Attributes
     ----------
-    race : Race
+    plan : GaussianPlan
     found : dict of (str, int) to dict
         By surrogate and number of observations: arrays with one entry for each run.
     exact : float
         Acceptance of exact HMC.
     """
 
-    race: Race
+    plan: GaussianPlan
     found: dict[tuple[str, int], dict[str, np.ndarray]]
     exact: float
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One for each surrogate and number of observations: medians, and ends of the 80 % bars."""
+        """One row for each surrogate and number of observations: medians, and ends of the 80 % bars."""
         rows = []
         for (name, size), cell in self.found.items():
-            row: dict[str, Any] = {"surrogate": name, "observations": size, "runs": self.race.runs}
+            row: dict[str, Any] = {"surrogate": name, "observations": size, "runs": self.plan.runs}
             for quantity, of in _QUANTITIES.items():
                 low, middle, high = _median_and_bar(of(cell))
                 row |= {quantity: middle, f"{quantity}_low": low, f"{quantity}_high": high}
@@ -169,8 +165,8 @@ class Figure3:
 
     @property
     def caption(self) -> str:
-        """What was found."""
-        sizes = self.race.sizes
+        """The result in words."""
+        sizes = self.plan.sizes
         first = {name: self._median(name, sizes[0], "acceptance") for name in SURROGATES}
         last = {name: self._median(name, sizes[-1], "acceptance") for name in SURROGATES}
         slower = self._median("GP", sizes[-1], "training_seconds") / self._median(
@@ -184,7 +180,7 @@ class Figure3:
             f"{sizes[-1]} it is {last['softplus']:.2f}, {last['RBF']:.2f}, {last['GP']:.2f} and {last['FITC']:.2f}, "
             f"and the full process takes {slower:.0f} times as long to train as the additive network. The most "
             f"effective draws a second come from the {TITLES[best]}; the full process has its best at {peak} "
-            f"(medians of {self.race.runs} runs; exact HMC: {self.exact:.2f})."
+            f"(medians of {self.plan.runs} runs; exact HMC: {self.exact:.2f})."
         )
 
     def draw(self, path: str | PathLike[str]) -> Path:
@@ -195,7 +191,7 @@ class Figure3:
             for k, name in enumerate(SURROGATES):
                 self._curve(panel, name, of, shift=1.0 + 0.012 * (k - 1.5))
             panel.set(xlabel="observations", xscale="log")
-            panel.set_xticks(self.race.sizes, [str(n) for n in self.race.sizes])
+            panel.set_xticks(self.plan.sizes, [str(n) for n in self.plan.sizes])
             panel.minorticks_off()
             panel.grid(color="0.92")
         left, middle, right = panels
@@ -206,8 +202,8 @@ class Figure3:
         right.set_ylim(bottom=0.0)
         figure.legend(*middle.get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False)
         figure.suptitle(
-            f"Surrogates of a {self.race.dim}-dimensional Gaussian, {self.race.n_nodes} inducing points or units "
-            f"(medians and 80 % bars of {self.race.runs} runs)",
+            f"Surrogates of a {self.plan.dim}-dimensional Gaussian, {self.plan.n_nodes} inducing points or units "
+            f"(medians and 80 % bars of {self.plan.runs} runs)",
             fontsize=11,
         )
         figure.savefig(file, dpi=150)
@@ -215,10 +211,10 @@ class Figure3:
 
     def _curve(self, panel: Any, name: str, of: _Quantity, shift: float) -> None:
         low, middle, high = np.transpose(
-            [_median_and_bar(of(self.found[name, size])) for size in self.race.sizes]
+            [_median_and_bar(of(self.found[name, size])) for size in self.plan.sizes]
         )
         panel.errorbar(
-            np.array(self.race.sizes) * shift,  # a little apart, so that bars can be told from each other
+            np.array(self.plan.sizes) * shift,  # a little apart, so that bars do not overlap
             middle,
             [middle - low, high - middle],
             color=SURROGATE_COLOURS[name],
@@ -232,7 +228,7 @@ class Figure3:
         return float(np.median(_QUANTITIES[quantity](self.found[name, size])))
 
 
-def figure3(quick: bool = False, cells: Cells | None = None, *, race: Race | None = None) -> Figure3:
+def figure3(quick: bool = False, cells: Cells | None = None, *, plan: GaussianPlan | None = None) -> Figure3:
     """Compare the surrogates.
 
     Parameters
@@ -240,8 +236,8 @@ def figure3(quick: bool = False, cells: Cells | None = None, *, race: Race | Non
     quick : bool
         Fewer sizes, runs and draws: a minute or two.
     cells : Cells, optional
-        Where finished pieces, one for each number of observations and run, are kept.
-    race : Race, optional
+        Keeps finished pieces, one for each number of observations and run.
+    plan : GaussianPlan, optional
         Other sizes.
 
     Examples
@@ -250,29 +246,29 @@ def figure3(quick: bool = False, cells: Cells | None = None, *, race: Race | Non
     >>> figure3(quick=True).rows[0]["surrogate"]  # doctest: +SKIP
     'GP'
     """
-    race = race or (QUICK if quick else Race())
+    plan = plan or (QUICK if quick else GaussianPlan())
     cells = cells or Cells()
-    cells.expect(1 + race.runs * len(race.sizes))
-    exploration = cells.get("fig3 · exploration", race.settings(), partial(explore_gaussian, race))
+    cells.expect(1 + plan.runs * len(plan.sizes))
+    exploration = cells.get("fig3 · exploration", plan.settings(), partial(explore_gaussian, plan))
     explored = Explored.from_numbers(exploration)
     parts = {
         (size, run): cells.get(
             f"fig3 · {size} observations · run {run + 1}",
-            race.settings(size=size, run=run),
-            partial(run_all, race, size, run, explored),
+            plan.settings(size=size, run=run),
+            partial(run_all, plan, size, run, explored),
         )
-        for size in race.sizes
-        for run in range(race.runs)
+        for size in plan.sizes
+        for run in range(plan.runs)
     }
     found = {
         (name, size): {
-            key: np.array([parts[size, run][f"{name} {key}"] for run in range(race.runs)])
+            key: np.array([parts[size, run][f"{name} {key}"] for run in range(plan.runs)])
             for key in ("training_seconds", "acceptance", "ess", "seconds")
         }
         for name in SURROGATES
-        for size in race.sizes
+        for size in plan.sizes
     }
-    return Figure3(race, found, float(exploration["exact"]))
+    return Figure3(plan, found, float(exploration["exact"]))
 
 
 _Quantity = Callable[[dict[str, np.ndarray]], np.ndarray]

@@ -1,15 +1,17 @@
-r"""Figure 6: one- and two-dimensional marginals of HMC and RNS-HMC on the simulated logistic regression.
+r"""Figure 6 and the agreement check: do two samplers draw from the same posterior?
 
-The paper shows two pictures side by side and leaves it to the eye. Here both samplers are drawn into the same panels,
-and `agreement` says, for all 50 parameters, whether they differ by more than chance.
-
-Do two samplers agree? For every parameter: means in combined standard errors, and ratios of standard deviations.
+For every parameter, means are compared in combined standard errors, and standard deviations by their ratio:
 
 .. math::
     z = \frac{\bar a - \bar b}{\sqrt{\mathrm{se}(\bar a)^2 + \mathrm{se}(\bar b)^2}}, \qquad r = \frac{s_a}{s_b},
 
-with Monte-Carlo standard errors, which know that draws are correlated. `agreement_check` holds the surrogate methods
-against a long run of exact HMC on all parameters of the paper's four experiments.
+with Monte-Carlo standard errors that account for the correlation of draws.
+
+**Figure 6** shows one- and two-dimensional marginals of HMC and RNS-HMC on the simulated logistic regression. The paper
+has two pictures side by side. Here both samplers are drawn into the same panels, and all 50 parameters are compared.
+
+**The agreement check** compares the surrogate methods with a long reference run on all parameters of the paper's four
+experiments.
 """
 
 from __future__ import annotations
@@ -27,10 +29,17 @@ from leapwise.errors import InputError
 from leapwise.paper.cells import Cells
 from leapwise.paper.experiments import EXPERIMENTS, METHOD_TITLES, get_experiment
 from leapwise.paper.figure import METHOD_COLOURS, open_picture
-from leapwise.paper.moments import CHECKED, Moments, method_cell, moments, moments_of, reference
+from leapwise.paper.moments import CHECKED, PosteriorMoments, method_cell, moments, moments_of, reference
 
+#: Limits of agreement. About 500 means are compared: one beyond 4 standard errors has a chance of 3 %.
 MOST_ERRORS = 4.0
-MOST_SD = 0.05
+MOST_SD = 0.05  # of a standard deviation: small enough not to matter to a user
+#: Figure 6 shows these parameters (from 0) of these two methods.
+SHOWN = (0, 10, 20, 30, 40)
+METHODS = ("hmc", "rns-hmc")
+STYLES = {"hmc": "-", "rns-hmc": "--"}
+MASSES = (0.5, 0.9)  # inside the contours
+BINS = 40  # of the histogram along each side, before it is smoothed
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,12 +65,12 @@ class Agreement:
 
     @property
     def p_value(self) -> float:
-        r"""Chance of so large a difference or a larger one, of all these means, if nothing differs (Šidák)."""
+        r"""Chance of this or a larger difference among all means if the posteriors are equal (Šidák)."""
         return float(-np.expm1(self.z.size * np.log1p(-2.0 * norm.sf(self.worst_z))))
 
     @property
     def worst_sd(self) -> float:
-        """The ratio of standard deviations that is furthest from 1, less 1."""
+        """The ratio of standard deviations that is furthest from 1, minus 1."""
         off = self.sd_ratio - 1.0
         return float(off[np.abs(off).argmax()])
 
@@ -74,7 +83,7 @@ class Agreement:
     def verdict(self) -> Literal["yes", "no", "too few draws"]:
         """Whether all means are within 4 combined standard errors and all standard deviations within 5 %.
 
-        There are too few draws to tell if the latter are not, but differ by less than 4 of their own standard errors.
+        There are too few draws if standard deviations differ by more than 5 % but less than 4 of their standard errors.
         """
         if self.worst_z > MOST_ERRORS:
             return "no"
@@ -83,8 +92,8 @@ class Agreement:
         return "too few draws" if self.worst_sd_z <= MOST_ERRORS else "no"
 
 
-def compare(a: Moments, b: Moments) -> Agreement:
-    """Compare moments that are known already; see `agreement`."""
+def compare(a: PosteriorMoments, b: PosteriorMoments) -> Agreement:
+    """Compare two sets of moments; see `agreement`."""
     if a.mean.shape != b.mean.shape:
         raise InputError(
             f"both must have the same parameters, got {a.mean.size} and {b.mean.size}; compare runs of one target"
@@ -114,9 +123,9 @@ class AgreementCheck:
     Attributes
     ----------
     rows : list of dict
-        For each experiment and method the worst of all its parameters.
+        For each experiment and method, the worst of all its parameters.
     found : dict of (str, str) to Agreement
-        Everything, by experiment and method.
+        All comparisons, by experiment and method.
     """
 
     rows: list[dict[str, Any]]
@@ -124,7 +133,7 @@ class AgreementCheck:
 
     @property
     def caption(self) -> str:
-        """What was found."""
+        """The result in words."""
         n = sum(each.z.size for each in self.found.values())
         worst_z = max(each.worst_z for each in self.found.values())
         worst_sd = max((each.worst_sd for each in self.found.values()), key=abs)
@@ -194,14 +203,14 @@ def agreement_check(
     experiment: str | None = None,
     method: str | None = None,
 ) -> AgreementCheck:
-    """Hold RNS-HMC, RNS-RMHMC and frozen ARNS-HMC against exact HMC.
+    """Compare RNS-HMC, RNS-RMHMC and frozen ARNS-HMC with the reference run.
 
     Parameters
     ----------
     quick : bool
         Fewer draws: large differences show, but standard deviations are not known to 5 %.
     cells : Cells, optional
-        Where finished runs are kept.
+        Keeps finished runs.
     experiment, method : str, optional
         Only this one.
 
@@ -212,7 +221,7 @@ def agreement_check(
     """
     if method is not None and method not in CHECKED:
         raise InputError(
-            f"there is no method {method!r} to hold against HMC; the known ones are {', '.join(CHECKED)}"
+            f"there is no method {method!r} to compare with HMC; the known ones are {', '.join(CHECKED)}"
         )
     cells = Cells() if cells is None else cells
     names = list(EXPERIMENTS) if experiment is None else [get_experiment(experiment).name]
@@ -227,7 +236,7 @@ def agreement_check(
     return AgreementCheck(rows, found)
 
 
-def _row(cell: dict[str, Any], found: Agreement, exact: Moments) -> dict[str, Any]:
+def _row(cell: dict[str, Any], found: Agreement, exact: PosteriorMoments) -> dict[str, Any]:
     return {
         "parameters": found.z.size,
         "draws": cell["n_draws"],
@@ -241,13 +250,6 @@ def _row(cell: dict[str, Any], found: Agreement, exact: Moments) -> dict[str, An
         "worst_sd_z": found.worst_sd_z,
         "agrees": found.verdict,
     }
-
-
-SHOWN = (0, 10, 20, 30, 40)
-METHODS = ("hmc", "rns-hmc")
-STYLES = {"hmc": "-", "rns-hmc": "--"}
-MASSES = (0.5, 0.9)  # inside the contours
-BINS = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +274,7 @@ class Figure6:
 
     @property
     def caption(self) -> str:
-        """What was found."""
+        """The result in words."""
         found = self.found
         return (
             f"HMC (acceptance {self.acceptance['hmc']:.2f}) and RNS-HMC ({self.acceptance['rns-hmc']:.2f}): the "
@@ -323,7 +325,7 @@ def figure6(quick: bool = False, cells: Cells | None = None) -> Figure6:
     quick : bool
         Fewer draws.
     cells : Cells, optional
-        Where finished runs are kept.
+        Keeps finished runs.
 
     Examples
     --------
@@ -359,7 +361,7 @@ def _density(panel: Any, method: str, draws: np.ndarray, limits: np.ndarray) -> 
 
 
 def _contours(panel: Any, method: str, pair: np.ndarray, limits: np.ndarray) -> None:
-    """Draw lines that hold given shares of the draws, from a smoothed histogram."""
+    """Draw contours that hold given shares of the draws, from a smoothed histogram."""
     density, x, y = np.histogram2d(pair[:, 0], pair[:, 1], bins=BINS, range=limits)
     density = gaussian_filter(density, BINS / 16, mode="constant")
     ordered = np.sort(density.ravel())[::-1]

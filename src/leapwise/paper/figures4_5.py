@@ -1,27 +1,16 @@
-"""Figure 4: acceptance of the surrogate-induced flow over dimension and hidden units.
+"""Figures 4 and 5: acceptance of the flow of networks on simulated logistic regressions.
 
-Simulated logistic regressions with d coefficients; networks of s softplus units, trained on the accepted states of
-exact HMC whose step size keeps its acceptance at 0.7. The paper holds the training set for "sufficiently large".
+Figure 4 varies the number of parameters d and of hidden units s, with a large training set. Figure 5 varies the
+training size N and s, at d = 32. Networks of softplus units are trained on the first N accepted states of runs of exact
+HMC, so smaller training sets are part of larger ones. The step size keeps exact HMC's acceptance at 0.7.
 
-The posterior is nearly quadratic, and a quadratic in d variables has :math:`(d + 1)(d + 2) / 2` coefficients. A network
-with fewer units cannot represent it: that number, not d as such, is the limit, and it is drawn into the map.
+These posteriors are nearly quadratic. A quadratic in d variables has (d + 1)(d + 2) / 2 coefficients. A network with
+fewer units cannot represent it. That number, and not d as such, is the limit; figure 4 draws it into its map. A plain
+quadratic learns from the same states, to show how much of a network's work a quadratic can do.
 
-What figures 4 and 5 measure: networks that stand in for simulated logistic regressions.
-
-Besides the paper's networks a plain quadratic learns from the same states: posteriors of regressions with many rows
-are nearly Gaussian, and it shows how much of a network's work a quadratic would have done.
-
-The paper does not say how the input weights of its units are drawn. Here they are `SoftplusNetwork`'s own: scaled so
-that units bend slowly over the data. Weights that are standard normal in whitened coordinates, not scaled, are tried
-too: how they are drawn matters as much as how many units there are.
-
-How figures 4 and 5 draw acceptance: a map with its numbers, and cuts through it.
-
-Figure 5: acceptance of the surrogate-induced flow over training size and hidden units, in 32 dimensions.
-
-The same simulated logistic regression and networks as in figure 4. Training sets are the first N accepted states of
-a run of exact HMC, so that smaller ones are part of larger ones. Networks whose input weights are not scaled show how
-much depends on what the paper leaves open.
+The paper does not say how the input weights of its units are drawn. Here they are those of `SoftplusNetwork`, scaled so
+that units bend slowly over the data. Figure 5 also tries weights that are standard normal in whitened coordinates and
+not scaled: how they are drawn matters as much as how many units there are.
 """
 
 from __future__ import annotations
@@ -38,26 +27,38 @@ import numpy as np
 
 from leapwise.paper.cells import Cells
 from leapwise.paper.figure import OKABE_ITO, open_picture
-from leapwise.paper.surrogate_flow import Explored, code_of_flows, explore
+from leapwise.paper.surrogate_flow import Explored, explore
 from leapwise.problems import Problem, logistic_simulated
 from leapwise.surrogates import QuadraticNetwork, SoftplusNetwork, Surrogate
 
 N_STEPS = 6  # as in section 5.1 of the paper
-REPEATS = 2
+REPEATS = 2  # trajectories from each start
+#: The paper's cuts through the maps: at this dimension and number of units in figure 4, and at this number of units
+#: and training size in figure 5.
+FIXED_DIM, FIXED_HIDDEN4 = 32, 2000
+FIXED_HIDDEN5, FIXED_SIZE = 1000, 1600
+FEW = 500  # training states from which the paper reports an acceptance of about 0.1
+COLOUR_MAP = "cividis"  # even steps of lightness: readable by colour-blind readers and in grey
+CUT_COLOURS = {
+    "network": OKABE_ITO["vermillion"],
+    "unscaled": OKABE_ITO["purple"],
+    "quadratic": OKABE_ITO["sky"],
+    "exact": OKABE_ITO["black"],
+}
 
 
 @dataclass(frozen=True)
-class Effort:
+class LogisticPlan:
     """How much is measured.
 
     Attributes
     ----------
     n_rows : int
-        Of the regression.
+        Rows of the regression.
     runs : int
         Independent runs of exact HMC, each with its own network.
     n_starts : int
-        Trajectories to average over begin at so many states, twice at each.
+        Acceptance is averaged over trajectories from this many states, two from each.
     seed : int
     """
 
@@ -67,36 +68,36 @@ class Effort:
     seed: int = 4
 
     def settings(self, **others: Any) -> dict[str, Any]:
-        """Return all that a cell depends on."""
-        return asdict(self) | others | {"n_steps": N_STEPS, "repeats": REPEATS, "code": code_of_flows()}
+        """Return everything that a cell depends on."""
+        return asdict(self) | others | {"n_steps": N_STEPS, "repeats": REPEATS}
 
 
-def explore_logistic(effort: Effort, dim: int, size: int) -> dict[str, Any]:
+def explore_logistic(plan: LogisticPlan, dim: int, size: int) -> dict[str, Any]:
     """Explore the regression with `dim` coefficients until each run has accepted `size` states.
 
-    Besides what was explored, ``exact`` is the acceptance of exact HMC from the same starts as the networks'.
+    ``exact`` is the acceptance of exact HMC from the same starts as the networks'.
     """
-    target = logistic_simulated(effort.n_rows, dim).target
-    found = explore(target, n_steps=N_STEPS, size=size, runs=effort.runs, seed=effort.seed)
-    return found.numbers() | {"exact": found.exact_acceptance(target, effort.n_starts, REPEATS, effort.seed)}
+    target = logistic_simulated(plan.n_rows, dim).target
+    found = explore(target, n_steps=N_STEPS, size=size, runs=plan.runs, seed=plan.seed)
+    return found.numbers() | {"exact": found.exact_acceptance(target, plan.n_starts, REPEATS, plan.seed)}
 
 
 def try_networks(
-    effort: Effort, dim: int, size: int, hidden: Sequence[int], explored: Explored
+    plan: LogisticPlan, dim: int, size: int, hidden: Sequence[int], explored: Explored
 ) -> dict[str, Any]:
-    """Train networks of several sizes, and a quadratic, on `size` states of each run, and try them.
+    """Train networks of several sizes and a quadratic on `size` states of each run, and measure their acceptance.
 
     Returns
     -------
     dict
-        ``acceptance`` and ``seconds`` of training, ``(len(hidden), runs)``; the same of the quadratic, ``(runs,)``,
-        as ``quadratic_acceptance`` and ``quadratic_seconds``.
+        ``acceptance`` and ``seconds`` of training, ``(len(hidden), runs)``; ``quadratic_acceptance`` and
+        ``quadratic_seconds``, ``(runs,)``.
     """
-    problem = logistic_simulated(effort.n_rows, dim)
+    problem = logistic_simulated(plan.n_rows, dim)
     found = np.array(
-        [_try(effort, problem, explored, size, SoftplusNetwork(n_hidden), n_hidden) for n_hidden in hidden]
+        [_try(plan, problem, explored, size, SoftplusNetwork(n_hidden), n_hidden) for n_hidden in hidden]
     )
-    quadratic = _try(effort, problem, explored, size, QuadraticNetwork(), 0)
+    quadratic = _try(plan, problem, explored, size, QuadraticNetwork(), 0)
     return {
         "acceptance": found[:, 0],
         "seconds": found[:, 1],
@@ -105,47 +106,38 @@ def try_networks(
     }
 
 
-def try_unscaled(effort: Effort, dim: int, size: int, n_hidden: int, explored: Explored) -> dict[str, Any]:
+def try_unscaled(
+    plan: LogisticPlan, dim: int, size: int, n_hidden: int, explored: Explored
+) -> dict[str, Any]:
     """Train networks with standard normal input weights on `size` states of each run; return ``acceptance`` (runs,)."""
     network = SoftplusNetwork(n_hidden, gain=float(np.sqrt(dim)))
-    problem = logistic_simulated(effort.n_rows, dim)
-    return {"acceptance": _try(effort, problem, explored, size, network, n_hidden)[0]}
+    problem = logistic_simulated(plan.n_rows, dim)
+    return {"acceptance": _try(plan, problem, explored, size, network, n_hidden)[0]}
 
 
-def explore_and_try(effort: Effort, dim: int, size: int, hidden: Sequence[int]) -> dict[str, Any]:
-    """Do both, and keep no states: in many dimensions they are many numbers."""
-    exploration = explore_logistic(effort, dim, size)
-    found = try_networks(effort, dim, size, hidden, Explored.from_numbers(exploration))
+def explore_and_try(plan: LogisticPlan, dim: int, size: int, hidden: Sequence[int]) -> dict[str, Any]:
+    """Explore and try networks, and keep no states, which are many numbers in many dimensions."""
+    exploration = explore_logistic(plan, dim, size)
+    found = try_networks(plan, dim, size, hidden, Explored.from_numbers(exploration))
     return found | {"exact": exploration["exact"], "step_size": exploration["step_size"]}
 
 
 def _try(
-    effort: Effort, problem: Problem, explored: Explored, size: int, surrogate: Surrogate, salt: int
+    plan: LogisticPlan, problem: Problem, explored: Explored, size: int, surrogate: Surrogate, salt: int
 ) -> np.ndarray:
     """Return acceptance and seconds of training of each run, ``(2, runs)``."""
-    found = np.empty((2, effort.runs))
-    for run in range(effort.runs):
+    found = np.empty((2, plan.runs))
+    for run in range(plan.runs):
         training = explored.training(run, size)
-        rng = np.random.default_rng([effort.seed, problem.target.dim, size, salt, run])
+        rng = np.random.default_rng([plan.seed, problem.target.dim, size, salt, run])
         started = time.perf_counter()
         fitted = surrogate.fit(training, rng)
-        fitted.potential(training.position[:1])  # what is solved when first asked for counts as training
+        fitted.potential(training.position[:1])  # some surrogates solve on first use: that counts as training
         found[1, run] = time.perf_counter() - started
         found[0, run] = explored.flow_acceptance(
-            problem.target, fitted, run, n_starts=effort.n_starts, repeats=REPEATS, seed=effort.seed + run
+            problem.target, fitted, run, n_starts=plan.n_starts, repeats=REPEATS, seed=plan.seed + run
         )
     return found
-
-
-COLOUR_MAP = "cividis"  # of even lightness steps, readable by colour-blind readers and in grey
-
-
-CUT_COLOURS = {
-    "network": OKABE_ITO["vermillion"],
-    "unscaled": OKABE_ITO["purple"],
-    "quadratic": OKABE_ITO["sky"],
-    "exact": OKABE_ITO["black"],
-}
 
 
 def draw_map(
@@ -162,7 +154,7 @@ def draw_map(
 
 
 def draw_curve(panel: Any, columns: Sequence[int], rows: Sequence[int], x: np.ndarray, y: np.ndarray) -> None:
-    """Draw a curve through a map, given in its numbers of units (along) and of whatever goes up."""
+    """Draw a curve into a map; x and y are values of its columns and rows."""
     inside = (x >= columns[0]) & (x <= columns[-1]) & (y >= rows[0]) & (y <= rows[-1])
     along = np.interp(np.log(x[inside]), np.log(columns), np.arange(len(columns)))
     up = np.interp(y[inside], rows, np.arange(len(rows)))
@@ -171,7 +163,7 @@ def draw_curve(panel: Any, columns: Sequence[int], rows: Sequence[int], x: np.nd
 
 
 def nearest(values: Sequence[int], wanted: int) -> int:
-    """Return where the value nearest to the wanted one is."""
+    """Return the index of the value nearest to the wanted one."""
     return int(np.argmin(np.abs(np.array(values) - wanted)))
 
 
@@ -207,26 +199,21 @@ def finish_cut(panel: Any, title: str, x_label: str) -> None:
     panel.set(title=title, xlabel=x_label, ylabel="acceptance probability", ylim=(-0.02, 1.0))
     panel.grid(color="0.9")
     handles, labels = panel.get_legend_handles_labels()
-    order = sorted(
-        range(len(labels)), key=lambda i: labels[i] != "network"
-    )  # what the figure is about comes first
+    order = sorted(range(len(labels)), key=lambda i: labels[i] != "network")  # networks come first
     panel.legend([handles[i] for i in order], [labels[i] for i in order], frameon=False, fontsize=9)
-
-
-FIXED_DIM, FIXED_HIDDEN4 = 32, 2000
 
 
 @dataclass(frozen=True)
 class Grid4:
-    """What is measured: the paper's two fixed values should be among `dims` and `hidden`."""
+    """The grid of figure 4; the paper's two fixed values should be among `dims` and `hidden`."""
 
     dims: tuple[int, ...] = (8, 16, 24, 32, 40, 50, 64, 80, 100)
     hidden: tuple[int, ...] = (125, 250, 500, 1000, 1500, 2000)
     size: int = 5000
-    effort: Effort = field(default_factory=Effort)
+    plan: LogisticPlan = field(default_factory=LogisticPlan)
 
 
-QUICK4 = Grid4((8, 16, 32, 50, 64), (250, 500, 1000, 2000), 2500, Effort(n_rows=4000, runs=2))
+QUICK4 = Grid4((8, 16, 32, 50, 64), (250, 500, 1000, 2000), 2500, LogisticPlan(n_rows=4000, runs=2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,7 +241,7 @@ class Figure4:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One for each dimension and number of hidden units; 0 units stand for the quadratic."""
+        """One row for each dimension and number of hidden units; 0 units mean the quadratic."""
         found = []
         for i, dim in enumerate(self.grid.dims):
             common = {"dim": dim, "training_size": self.grid.size, "exact_acceptance": self.exact[i]}
@@ -275,7 +262,7 @@ class Figure4:
 
     @property
     def caption(self) -> str:
-        """What was found."""
+        """The result in words."""
         grid, runs = self.grid, self.acceptance.shape[2]
         kept = self.acceptance.mean(axis=2) / self.exact[:, None]
         enough = np.array(grid.hidden) >= coefficients(np.array(grid.dims))[:, None]
@@ -286,7 +273,7 @@ class Figure4:
             f"d = {grid.dims[-1]} it has {self.acceptance[-1, -1].mean():.2f}, a plain quadratic from the same states "
             f"{self.quadratic[-1].mean():.2f}. Networks with at least (d+1)(d+2)/2 units, the number of coefficients "
             f"of a quadratic, keep {_range(kept[enough])} of exact HMC's acceptance, smaller ones "
-            f"{_range(kept[~enough])} ({runs} runs, {grid.size} states each, {grid.effort.n_rows} rows)."
+            f"{_range(kept[~enough])} ({runs} runs, {grid.size} states each, {grid.plan.n_rows} rows)."
         )
 
     def draw(self, path: str | PathLike[str]) -> Path:
@@ -337,7 +324,7 @@ def figure4(quick: bool = False, cells: Cells | None = None, *, grid: Grid4 | No
     quick : bool
         Fewer dimensions, units, runs and rows: minutes instead of an hour.
     cells : Cells, optional
-        Where finished rows of the map, one for each dimension, are kept.
+        Keeps finished rows of the map, one for each dimension.
     grid : Grid4, optional
         Other dimensions and sizes.
 
@@ -352,8 +339,8 @@ def figure4(quick: bool = False, cells: Cells | None = None, *, grid: Grid4 | No
     cells.expect(len(grid.dims))
     found = []
     for dim in grid.dims:
-        settings = grid.effort.settings(dim=dim, size=grid.size, hidden=grid.hidden)
-        compute = partial(explore_and_try, grid.effort, dim, grid.size, grid.hidden)
+        settings = grid.plan.settings(dim=dim, size=grid.size, hidden=grid.hidden)
+        compute = partial(explore_and_try, grid.plan, dim, grid.size, grid.hidden)
         found.append(cells.get(f"fig4 · d = {dim}", settings, compute))
     return Figure4(
         grid,
@@ -374,26 +361,22 @@ def _range(shares: np.ndarray) -> str:
     return f"{shares.min():.0%} to {shares.max():.0%}" if shares.size else "(none tried)"
 
 
-FIXED_HIDDEN5, FIXED_SIZE = 1000, 1600
-FEW = 500  # training states from which the paper reports an acceptance of about 0.1
-
-
 @dataclass(frozen=True)
 class Grid5:
-    """What is measured: the paper's two fixed values should be among `sizes` and `hidden`."""
+    """The grid of figure 5; the paper's two fixed values should be among `sizes` and `hidden`."""
 
     sizes: tuple[int, ...] = (200, 400, 500, 800, 1200, 1600, 2000, 3000)
     hidden: tuple[int, ...] = (125, 250, 500, 1000, 1500, 2000)
     dim: int = 32
-    effort: Effort = field(default_factory=Effort)
+    plan: LogisticPlan = field(default_factory=LogisticPlan)
 
     @property
     def fixed_column(self) -> int:
-        """Where in `hidden` the paper's 1000 units are, or what is nearest to them."""
+        """Index in `hidden` of the paper's 1000 units, or of the nearest number."""
         return nearest(self.hidden, FIXED_HIDDEN5)
 
 
-QUICK5 = Grid5((200, 500, 1000, 1600, 2000), (250, 500, 1000, 2000), 32, Effort(n_rows=4000, runs=3))
+QUICK5 = Grid5((200, 500, 1000, 1600, 2000), (250, 500, 1000, 2000), 32, LogisticPlan(n_rows=4000, runs=3))
 
 
 @dataclass(frozen=True, eq=False)
@@ -407,7 +390,7 @@ class Figure5:
     quadratic : ndarray of shape (sizes, runs)
         The same of a plain quadratic, from the same training sets.
     unscaled : ndarray of shape (sizes, runs)
-        The same of networks of about 1000 units with standard normal weights, see `leapwise.paper.figures4_5`.
+        The same of networks of about 1000 units with weights that are not scaled.
     exact : float
         Acceptance of exact HMC.
     """
@@ -420,7 +403,7 @@ class Figure5:
 
     @property
     def rows(self) -> list[dict[str, Any]]:
-        """One for each training size and number of hidden units; 0 units stand for the quadratic."""
+        """One row for each training size and number of hidden units; 0 units mean the quadratic."""
         found: list[dict[str, Any]] = []
         for i, size in enumerate(self.grid.sizes):
             common = {"dim": self.grid.dim, "training_size": size, "exact_acceptance": self.exact}
@@ -440,7 +423,7 @@ class Figure5:
 
     @property
     def caption(self) -> str:
-        """What was found."""
+        """The result in words."""
         grid, runs = self.grid, self.acceptance.shape[2]
         column, few = self.grid.fixed_column, nearest(grid.sizes, FEW)
         cut = self.acceptance[:, column].mean(axis=1)
@@ -454,7 +437,7 @@ class Figure5:
             f"(about 2000 for a comparable one in the paper). "
             f"From the same {grid.sizes[few]} a network whose weights are not scaled has "
             f"{self.unscaled[few].mean():.2f}, a plain quadratic {self.quadratic[few].mean():.2f} "
-            f"(d = {grid.dim}, {runs} runs, {grid.effort.n_rows} rows)."
+            f"(d = {grid.dim}, {runs} runs, {grid.plan.n_rows} rows)."
         )
 
     def draw(self, path: str | PathLike[str]) -> Path:
@@ -502,7 +485,7 @@ def figure5(quick: bool = False, cells: Cells | None = None, *, grid: Grid5 | No
     quick : bool
         Fewer sizes, units, runs and rows: a minute or two.
     cells : Cells, optional
-        Where the exploration and finished rows of the map, one for each training size, are kept.
+        Keeps the exploration and finished rows of the map, one for each training size.
     grid : Grid5, optional
         Other sizes.
 
@@ -515,21 +498,21 @@ def figure5(quick: bool = False, cells: Cells | None = None, *, grid: Grid5 | No
     grid = grid or (QUICK5 if quick else Grid5())
     cells = cells or Cells()
     cells.expect(1 + 2 * len(grid.sizes))
-    effort, dim, most = grid.effort, grid.dim, max(grid.sizes)
+    plan, dim, most = grid.plan, grid.dim, max(grid.sizes)
     exploration = cells.get(
         "fig5 · exploration",
-        effort.settings(dim=dim, size=most),
-        partial(explore_logistic, effort, dim, most),
+        plan.settings(dim=dim, size=most),
+        partial(explore_logistic, plan, dim, most),
     )
     explored = Explored.from_numbers(exploration)
     found, unscaled = [], []
     n_unscaled = grid.hidden[grid.fixed_column]
     for size in grid.sizes:
-        settings = effort.settings(dim=dim, most=most, size=size, hidden=grid.hidden)
-        compute = partial(try_networks, effort, dim, size, grid.hidden, explored)
+        settings = plan.settings(dim=dim, most=most, size=size, hidden=grid.hidden)
+        compute = partial(try_networks, plan, dim, size, grid.hidden, explored)
         found.append(cells.get(f"fig5 · N = {size}", settings, compute))
-        settings = effort.settings(dim=dim, most=most, size=size, n_hidden=n_unscaled)
-        compute = partial(try_unscaled, effort, dim, size, n_unscaled, explored)
+        settings = plan.settings(dim=dim, most=most, size=size, n_hidden=n_unscaled)
+        compute = partial(try_unscaled, plan, dim, size, n_unscaled, explored)
         unscaled.append(cells.get(f"fig5 · N = {size} · weights not scaled", settings, compute))
     return Figure5(
         grid,

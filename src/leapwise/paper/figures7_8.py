@@ -1,14 +1,14 @@
-r"""Figure 7: acceptance of ARNS-HMC while it learns, from few exact evaluations on.
+r"""Figures 7 and 8: learning while sampling. `leapwise.paper.learning` makes the runs.
 
-How it is run, and the five ways to learn, are told in `leapwise.paper.learning`.
+**Figure 7** shows the acceptance of ARNS-HMC while it learns, from few exact evaluations on, for five ways to learn.
 
-Figure 8: relative error of the mean against running time, for HMC, RNS-HMC and ARNS-HMC.
+**Figure 8** shows the relative error of the mean against running time, for HMC, RNS-HMC and ARNS-HMC:
 
 .. math:: \mathrm{REM}(t) = \frac{\|\bar q(t) - E q\|}{\|E q\|},
 
-with the mean of all draws of all four chains up to time t. As in the paper, the draws of exploring count, and so does
-its time and that of training. The truth E q is the mean of a long run of the self-tuned ``HMC()``, whose own error is
-shown too: below it nothing can be told apart. How all are run is told in `leapwise.paper.learning`.
+with the mean of all draws of all four chains up to time t. As in the paper, the draws of exploration count, and so does
+its time and that of training. The truth E q is the mean of a long reference run (`leapwise.paper.moments`). The error
+of that mean is shown too: curves below it cannot be distinguished.
 """
 
 from __future__ import annotations
@@ -24,20 +24,34 @@ import numpy as np
 from leapwise.paper.cells import Cells
 from leapwise.paper.experiments import EXPERIMENTS, METHOD_TITLES, get_experiment
 from leapwise.paper.figure import METHOD_COLOURS, OKABE_ITO, open_picture
-from leapwise.paper.learning import CHAINS, FULL, LEARNERS, QUICK, Plan, all_runs, first_evaluations
+from leapwise.paper.learning import CHAINS, FULL, LEARNERS, QUICK, LearningPlan, all_runs, first_evaluations
 from leapwise.paper.moments import reference
 
-WINDOW = 25  # draws of each chain that are averaged, at least
+#: Figure 7: windows average at least this many draws of each chain, bands show these quantiles of the runs, and
+#: ARNS-HMC has learned when it has this share of its final acceptance.
+WINDOW = 25
 BAND = (0.05, 0.95)
 SHARE = 0.9
 COLOURS = {
     "printed": OKABE_ITO["sky"],
     "proposals": OKABE_ITO["blue"],
-    "afresh": OKABE_ITO["orange"],
+    "refitted": OKABE_ITO["orange"],
     "gradients": OKABE_ITO["green"],
     "quadratic": OKABE_ITO["vermillion"],
 }
-MARKERS = {"printed": "v", "proposals": "s", "afresh": "D", "gradients": "^", "quadratic": "o"}
+MARKERS = {"printed": "v", "proposals": "s", "refitted": "D", "gradients": "^", "quadratic": "o"}
+
+#: Figure 8: the methods that are shown.
+SHOWN = ("hmc", "rns-hmc", "gradients", "quadratic")
+TITLES = METHOD_TITLES | {name: f"ARNS-HMC: {title}" for name, title in LEARNERS.items()}
+STYLES: dict[str, dict[str, Any]] = {
+    "hmc": {"color": METHOD_COLOURS["hmc"]},
+    "rns-hmc": {"color": METHOD_COLOURS["rns-hmc"], "linestyle": "--"},
+    "gradients": {"color": OKABE_ITO["green"], "linestyle": "-."},
+    "quadratic": {"color": METHOD_COLOURS["arns-hmc"], "linewidth": 2.2},
+}
+LEARNED = 3  # compare from this many times the first evaluations on: 600 for the bank data without gradients
+TIMES = 60  # points of a curve
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +67,7 @@ class Figure7:
     rows: list[dict[str, Any]]
 
     def summary(self) -> list[dict[str, Any]]:
-        """Return one row for each experiment and way to learn: where acceptance began and ended, and when."""
+        """Return one row for each experiment and way to learn: first and final acceptance, and evaluations."""
         chosen = (
             "experiment",
             "learner",
@@ -73,7 +87,7 @@ class Figure7:
 
     @property
     def caption(self) -> str:
-        """What was found."""
+        """The result in words."""
         said = [
             f"{row['experiment']} {row['learner']} {row['begins']:.2f} to {row['final']:.2f} of HMC's "
             f"{row['hmc']:.2f}, 90 % of it after {row['evaluations_to_90']} evaluations"
@@ -136,19 +150,19 @@ def figure7(
     cells: Cells | None = None,
     experiment: str | None = None,
     *,
-    plan: Plan | None = None,
+    plan: LearningPlan | None = None,
 ) -> Figure7:
-    """Run ARNS-HMC from few evaluations on, and HMC.
+    """Run HMC, and ARNS-HMC from few evaluations on.
 
     Parameters
     ----------
     quick : bool
         Fewer and shorter runs.
     cells : Cells, optional
-        Where finished runs are kept.
+        Keeps finished runs.
     experiment : {"simulated", "bank", "a9a", "elliptic"}, optional
         Only this one.
-    plan : Plan, optional
+    plan : LearningPlan, optional
         Other numbers of runs and iterations.
 
     Examples
@@ -175,8 +189,8 @@ def figure7(
 def learning_curve(acceptance: np.ndarray, first: int) -> list[dict[str, Any]]:
     """Summarise acceptance ``(runs, draws)`` in windows that grow with the number of evaluations.
 
-    `final` is the median over runs of the last third of draws; `evaluations_to_90` is the end of the first window from
-    which on the median over runs stays at 90 % of that, on average.
+    `final` is the median over runs of the last third of draws. `evaluations_to_90` is the end of the first window that
+    has 90 % of `final` (median over runs), and after which the average stays at 90 %.
     """
     edges = _edges(acceptance.shape[1])
     windows = np.array([acceptance[:, a:b].mean(axis=1) for a, b in pairwise(edges)])
@@ -200,25 +214,13 @@ def learning_curve(acceptance: np.ndarray, first: int) -> list[dict[str, Any]]:
 
 
 def _edges(n_draws: int) -> np.ndarray:
-    """Return the ends of windows: 25 draws at first, later a tenth of what went before."""
+    """Return the ends of windows: 25 draws at first, later a tenth of all draws before."""
     edges = [0]
     while edges[-1] < n_draws:
         edges.append(edges[-1] + max(WINDOW, edges[-1] // 10))
     if len(edges) > 2 and edges[-1] > n_draws:
         edges.pop(-2)  # no short window at the end
     return np.array([*edges[:-1], n_draws])
-
-
-SHOWN = ("hmc", "rns-hmc", "gradients", "quadratic")
-TITLES = METHOD_TITLES | {name: f"ARNS-HMC: {title}" for name, title in LEARNERS.items()}
-STYLES: dict[str, dict[str, Any]] = {
-    "hmc": {"color": METHOD_COLOURS["hmc"]},
-    "rns-hmc": {"color": METHOD_COLOURS["rns-hmc"], "linestyle": "--"},
-    "gradients": {"color": OKABE_ITO["green"], "linestyle": "-."},
-    "quadratic": {"color": METHOD_COLOURS["arns-hmc"], "linewidth": 2.2},
-}
-LEARNT = 3  # times the evaluations it began with: 600 for the bank data without gradients
-TIMES = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -230,8 +232,8 @@ class Figure8:
     rows : list of dict
         For each experiment, method and time: the median error over the runs, and their range.
     comparison : list of dict
-        For each experiment and way to learn of ARNS-HMC, how it compares with HMC at equal times, from when it has
-        spent three times the evaluations that it began with.
+        For each experiment and way to learn, ARNS-HMC compared with HMC at equal times, from the time when it has
+        spent three times its first evaluations.
     """
 
     rows: list[dict[str, Any]]
@@ -239,14 +241,14 @@ class Figure8:
 
     @property
     def caption(self) -> str:
-        """What was found."""
+        """The result in words."""
         said = [
             f"{row['experiment']} {row['method']} "
             + (
                 f"below HMC at {row['share_below_hmc']:.0%} of times from {row['from_seconds']:.2g} s on, HMC's error "
                 f"over its own {row['median_hmc_over_error']:.1f} on the way and {row['hmc_over_error']:.1f} at the end"
                 if row["from_seconds"] < row["to_seconds"]
-                else "has not learnt before the shorter run ends"
+                else "has not learned before the shorter run ends"
             )
             for row in self.comparison
         ]
@@ -290,19 +292,19 @@ def figure8(
     cells: Cells | None = None,
     experiment: str | None = None,
     *,
-    plan: Plan | None = None,
+    plan: LearningPlan | None = None,
 ) -> Figure8:
     """Run HMC, RNS-HMC and ARNS-HMC, and compare their means with the truth as time passes.
 
     Parameters
     ----------
     quick : bool
-        Fewer and shorter runs; RNS-HMC then has too few training points to be any good.
+        Fewer and shorter runs; RNS-HMC then has too few training points to be good.
     cells : Cells, optional
-        Where finished runs are kept.
+        Keeps finished runs.
     experiment : {"simulated", "bank", "a9a", "elliptic"}, optional
         Only this one.
-    plan : Plan, optional
+    plan : LearningPlan, optional
         Other numbers of runs and iterations.
 
     Examples
@@ -326,10 +328,10 @@ def figure8(
         for method, curve in curves.items():
             rows += [common | {"method": method} | row for row in curve]
         for method in SHOWN[2:]:
-            learnt = _time_of(
-                runs[each.name, method], (LEARNT - 1) * first_evaluations(truth.mean.size, method) / CHAINS
+            learned = _time_of(
+                runs[each.name, method], (LEARNED - 1) * first_evaluations(truth.mean.size, method) / CHAINS
             )
-            found = compare_errors(curves[method], curves["hmc"], learnt)
+            found = compare_errors(curves[method], curves["hmc"], learned)
             comparison.append({"experiment": each.name, "method": method, **found})
     return Figure8(rows, comparison)
 
@@ -347,16 +349,16 @@ def error_curve(runs: list[dict[str, Any]], truth: np.ndarray) -> list[dict[str,
     ]
 
 
-def compare_errors(mine: list[dict[str, Any]], hmc: list[dict[str, Any]], learnt: float) -> dict[str, float]:
-    """Compare two curves at equal times, from `learnt` to the end of the shorter one.
+def compare_errors(mine: list[dict[str, Any]], hmc: list[dict[str, Any]], learned: float) -> dict[str, float]:
+    """Compare two curves at equal times, from `learned` to the end of the shorter one.
 
-    Where the shorter one ends before that, shares and ratios are not a number.
+    If the shorter one ends before that, shares and ratios are NaN.
     """
     last = min(mine[-1]["seconds"], hmc[-1]["seconds"])
-    if learnt >= last:
+    if learned >= last:
         unknown = dict.fromkeys(("share_below_hmc", "median_hmc_over_error", "hmc_over_error"), float("nan"))
-        return {"from_seconds": learnt, "to_seconds": float(last), **unknown}
-    grid = np.geomspace(learnt, last, TIMES)
+        return {"from_seconds": learned, "to_seconds": float(last), **unknown}
+    grid = np.geomspace(learned, last, TIMES)
     ours, theirs = (
         np.array([row["error"] for row in curve])[_latest(np.array([row["seconds"] for row in curve]), grid)]
         for curve in (mine, hmc)
@@ -371,11 +373,11 @@ def compare_errors(mine: list[dict[str, Any]], hmc: list[dict[str, Any]], learnt
 
 
 def _latest(times: np.ndarray, when: np.ndarray) -> np.ndarray:
-    """Return the index of the last of `times` that is not after `when`."""
+    """Return the index of the last entry of `times` that is not after `when`."""
     return np.maximum(np.searchsorted(times, when * (1 + 1e-12), side="right") - 1, 0)
 
 
 def _time_of(runs: list[dict[str, Any]], n_draws: float) -> float:
-    """Return when ARNS-HMC has made so many draws of each chain, the median of the runs."""
+    """Return the time at which ARNS-HMC has made `n_draws` draws of each chain; the median of the runs."""
     pace = [(run["seconds"][-1] - run["began"]) / len(run["acceptance"]) for run in runs]
     return float(np.median([run["began"] + n_draws * each for run, each in zip(runs, pace, strict=True)]))

@@ -1,22 +1,22 @@
-"""The runs behind figures 7 and 8: HMC, RNS-HMC, and ARNS-HMC from a few evaluations on.
+"""The runs of figures 7 and 8: HMC, RNS-HMC, and ARNS-HMC from few evaluations on.
 
-ARNS-HMC begins with 8 exact evaluations for each parameter (200 for the bank data), or 3 if it has their gradients,
-and then pays one for each draw. It is run with five ways to learn:
+ARNS-HMC starts with 8 exact evaluations for each parameter (200 for the bank data), or 3 if it has their gradients, and
+then pays one for each draw. It is run with five ways to learn:
 
 * ``printed``: Algorithm 4 as printed. The network of s softplus units learns the values of accepted proposals, first of
   an exploration by HMC that is just long enough, then of its own draws.
 * ``proposals``: the same network learns values along the trajectories of a shorter exploration, and then the value of
   every proposal, accepted or not.
-* ``afresh``: so does this one, and whenever the evaluations have doubled it is made anew from all of them: nodes,
-  coordinates and ridge that suited the first few do not suit many.
-* ``gradients``: the network learns the gradients of its exploration too, which so costs no more than those 8
-  evaluations for each parameter, and then the value of every proposal. This is what `ARNSHMC` does by default.
-* ``quadratic``: a quadratic learns from the gradients of the exploration too, which is so short that it costs about
-  those 3 evaluations for each parameter and no more, and then from every proposal.
+* ``refitted``: like ``proposals``, and the network is made anew from all evaluations whenever they have doubled.
+  Nodes, coordinates and ridge that suited the first few evaluations do not suit many.
+* ``gradients``: the network also learns the gradients of its exploration, which so costs no more than 8 evaluations for
+  each parameter, and then the value of every proposal. This is what `ARNSHMC` does by default.
+* ``quadratic``: a quadratic learns from the gradients of an exploration that costs about 3 evaluations for each
+  parameter, and then from every proposal.
 
-All begin at the same positions (`leapwise.paper.experiments.start`), four chains in one batch, which share what is
-learnt. Times are wall times from there on, exploring and training included; they pass evenly while draws are made, so
-what a network costs that is made anew late is charged to early draws too.
+All start at the same positions (`leapwise.paper.experiments.start`), four chains in one batch that share their
+surrogate. Times are wall times from there on, with exploration and training. Within the draws time is taken to pass
+evenly, so the cost of a network that is made anew late is charged to early draws too.
 """
 
 from __future__ import annotations
@@ -36,29 +36,31 @@ from leapwise.surrogates import Fitted, QuadraticNetwork, Surrogate, TrainingSet
 from leapwise.warmup import ARNSHMC, RNSHMC
 
 CHAINS = 4
+#: First evaluations for each parameter, without and with gradients: 8 make 200 on the bank data. 3 d gradients hold
+#: 3 d^2 numbers, six times the coefficients of a quadratic.
 PER_PARAMETER, WITH_GRADIENTS = 8, 3
 LEARNERS = {
     "printed": "as printed: network, values of accepted proposals",
     "proposals": "network, values of all proposals",
-    "afresh": "network, values of all proposals, made anew when they have doubled",
+    "refitted": "network, values of all proposals, made anew when they have doubled",
     "gradients": "network, gradients of the exploration and values of all proposals",
     "quadratic": "quadratic, gradients of a shorter exploration and values of all proposals",
 }
-CHECKPOINTS = 120
+CHECKPOINTS = 120  # times at which the mean is kept, evenly spaced on a logarithmic scale
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How many runs, and iterations of each chain.
+class LearningPlan:
+    """Number of runs, and of iterations of each chain.
 
     Attributes
     ----------
     runs : int
-        Of each method, with seeds 0, 1, ...
+        Runs of each method, with seeds 0, 1, ...
     hmc : int
         Iterations of HMC.
     explore, exploit : int
-        Of RNS-HMC.
+        Iterations of burn-in and draws of RNS-HMC.
     adaptive : int
         Draws of ARNS-HMC.
     """
@@ -70,25 +72,25 @@ class Plan:
     adaptive: int = 2500
 
 
-FULL = Plan()
-QUICK = Plan(runs=2, hmc=100, explore=150, exploit=150, adaptive=200)
+FULL = LearningPlan()
+QUICK = LearningPlan(runs=2, hmc=100, explore=150, exploit=150, adaptive=200)
 
 
 @dataclass(frozen=True, eq=False)
-class Afresh:
-    """A trained surrogate that is made anew from all evaluations when there are twice as many as at the last time.
+class Refitted:
+    """A trained surrogate that is made anew from all evaluations whenever their number has doubled.
 
     Attributes
     ----------
     recipe : Surrogate
     fitted : Fitted
-        The surrogate, which learns row by row until then.
+        The surrogate, which is updated row by row in between.
     training : TrainingSet
-        All that it has learnt from.
+        Everything it has learned from.
     n_fitted : int
-        How many evaluations there were when it was last made.
+        Number of evaluations when it was last made.
     seed : int
-        Of the random numbers of the next one.
+        Seed of the next one.
     """
 
     recipe: Surrogate
@@ -105,8 +107,8 @@ class Afresh:
         """Return potentials and their gradients."""
         return self.fitted.potential_and_gradient(position)
 
-    def update(self, training: TrainingSet) -> Afresh:
-        """Return a surrogate that has learnt from further evaluations too, by their values."""
+    def update(self, training: TrainingSet) -> Refitted:
+        """Return a surrogate that has also learned the values of further evaluations."""
         training = TrainingSet(training.position, training.potential)
         everything = self.training.join(training)
         if len(everything) < 2 * self.n_fitted:
@@ -117,44 +119,44 @@ class Afresh:
 
 
 @dataclass
-class Begin:
-    """A recipe that first learns from exactly so many of the evaluations it is given, and takes the time.
+class FirstFit:
+    """A surrogate whose first fit uses a given number of the evaluations, and is timed.
 
     Attributes
     ----------
     recipe : Surrogate
     most : int
-        Evaluations to learn from, evenly chosen.
+        Largest number of evaluations to learn from, evenly chosen.
     gradients : bool
         Whether to learn their gradients too.
-    afresh : bool
-        Whether to begin anew when the evaluations have doubled, see `Afresh`.
+    refitted : bool
+        Whether to make it anew when the evaluations have doubled, see `Refitted`.
     seconds : float
-        How long the last fit took.
+        Time that the last fit took.
     """
 
     recipe: Surrogate
     most: int
     gradients: bool = False
-    afresh: bool = False
+    refitted: bool = False
     seconds: float = 0.0
 
     def fit(self, training: TrainingSet, rng: np.random.Generator) -> Any:
-        """Fit the recipe."""
+        """Fit the surrogate."""
         started = time.perf_counter()
         chosen = np.linspace(0, len(training) - 1, min(self.most, len(training))).round().astype(int)
         some = training.rows(chosen)
         if not self.gradients:
             some = TrainingSet(some.position, some.potential)
         found: Any = self.recipe.fit(some, rng)
-        if self.afresh:
-            found = Afresh(self.recipe, found, some, len(some), int(rng.integers(2**32)))
+        if self.refitted:
+            found = Refitted(self.recipe, found, some, len(some), int(rng.integers(2**32)))
         self.seconds = time.perf_counter() - started
         return found
 
 
 def first_evaluations(dim: int, learner: str) -> int:
-    """Return how many exact evaluations ARNS-HMC begins with.
+    """Return the number of exact evaluations that ARNS-HMC starts with.
 
     Examples
     --------
@@ -165,21 +167,21 @@ def first_evaluations(dim: int, learner: str) -> int:
 
 
 def run_cell(
-    experiment: Experiment, method: str, plan: Plan, seed: int, position: np.ndarray, cells: Cells
+    experiment: Experiment, method: str, plan: LearningPlan, seed: int, position: np.ndarray, cells: Cells
 ) -> dict[str, Any]:
     """Return one run of a method from `position`.
 
     Parameters
     ----------
-    method : {"hmc", "rns-hmc", "printed", "proposals", "afresh", "gradients", "quadratic"}
+    method : {"hmc", "rns-hmc", "printed", "proposals", "refitted", "gradients", "quadratic"}
         The last five are ARNS-HMC, see `LEARNERS`.
 
     Returns
     -------
     dict
-        ``acceptance`` (draws,) after exploring, the average of the chains; ``seconds`` and ``mean`` (checkpoints, dim):
-        the sample mean of all chains and iterations up to then; ``explored``, the exact evaluations of exploring;
-        ``began``, when exploring and training were over, and ``fit_seconds``, the latter alone.
+        ``acceptance`` (draws,) after exploration, averaged over chains; ``seconds`` and ``mean`` (checkpoints, dim):
+        the sample mean of all chains and iterations up to then; ``explored``, the exact evaluations of exploration;
+        ``began``, the seconds of exploration and training, and ``fit_seconds``, those of training alone.
     """
 
     def compute() -> dict[str, Any]:
@@ -197,7 +199,7 @@ def run_cell(
             )
         )
         training = recipe.surrogate if isinstance(recipe, RNSHMC) else None
-        return _numbers(run, training.seconds if isinstance(training, Begin) else 0.0)
+        return _numbers(run, training.seconds if isinstance(training, FirstFit) else 0.0)
 
     settings = {
         "chains": CHAINS,
@@ -208,7 +210,7 @@ def run_cell(
     return cells.get(f"learning · {experiment.name} · {method} · run {seed + 1}", settings, compute)
 
 
-def _lengths(method: str, plan: Plan) -> dict[str, int]:
+def _lengths(method: str, plan: LearningPlan) -> dict[str, int]:
     if method == "hmc":
         return {"draws": plan.hmc}
     if method == "rns-hmc":
@@ -216,20 +218,20 @@ def _lengths(method: str, plan: Plan) -> dict[str, int]:
     return {"draws": plan.adaptive}
 
 
-def _prepared(experiment: Experiment, method: str, plan: Plan) -> tuple[AnyMethod, int, int]:
-    """Return a method, its iterations of exploring, and its draws."""
+def _prepared(experiment: Experiment, method: str, plan: LearningPlan) -> tuple[AnyMethod, int, int]:
+    """Return a method, its iterations of exploration, and its draws."""
     if method == "hmc":
         return experiment.method("hmc"), 0, plan.hmc
     if method == "rns-hmc":
         found = experiment.method("rns-hmc")
         assert isinstance(found, RNSHMC)
-        timed = replace(found, surrogate=Begin(found.surrogate, plan.explore * CHAINS))
+        timed = replace(found, surrogate=FirstFit(found.surrogate, plan.explore * CHAINS))
         return timed, plan.explore, plan.exploit
     return *_adaptive(experiment, method), plan.adaptive
 
 
 def _adaptive(experiment: Experiment, learner: str) -> tuple[ARNSHMC, int]:
-    """Return ARNS-HMC with one of the ways to learn, and how many iterations it explores."""
+    """Return ARNS-HMC with one of the ways to learn, and its iterations of exploration."""
     if learner not in LEARNERS:
         raise InputError(
             f"there is no method {learner!r} here; the known ones are hmc, rns-hmc, {', '.join(LEARNERS)}"
@@ -242,14 +244,14 @@ def _adaptive(experiment: Experiment, learner: str) -> tuple[ARNSHMC, int]:
     if learner in ("gradients", "quadratic"):  # a gradient for each step
         explore = -(-2 * first // (CHAINS * (n_steps + 1)))
         recipe = QuadraticNetwork() if learner == "quadratic" else found.surrogate
-        return replace(found, surrogate=Begin(recipe, first, gradients=True)), explore
-    # About 0.7 are accepted, one value each; of all that is evaluated, two values of each trajectory are enough.
+        return replace(found, surrogate=FirstFit(recipe, first, gradients=True)), explore
+    # About 0.7 of the proposals are accepted, one value each. With all evaluations, two values per trajectory suffice.
     explore = -(-16 * first // (10 * CHAINS)) if learner == "printed" else -(-first // (2 * CHAINS))
-    return replace(found, surrogate=Begin(found.surrogate, first, afresh=learner == "afresh")), explore
+    return replace(found, surrogate=FirstFit(found.surrogate, first, refitted=learner == "refitted")), explore
 
 
 def _numbers(run: Run, fit_seconds: float) -> dict[str, Any]:
-    """Return what is kept of a run; time passes evenly within exploring and within draws."""
+    """Return the numbers to keep of a run; time passes evenly within exploration and within draws."""
     explored, kept = run.warmup.draws.shape[1], run.draws.shape[1]
     exploring = max(run.warmup.cost.seconds - fit_seconds, 0.0)
     began = run.warmup.cost.seconds
@@ -273,9 +275,9 @@ def _numbers(run: Run, fit_seconds: float) -> dict[str, Any]:
 
 
 def all_runs(
-    experiments: list[Experiment], methods: list[str], plan: Plan, cells: Cells
+    experiments: list[Experiment], methods: list[str], plan: LearningPlan, cells: Cells
 ) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    """Return all runs by experiment and method; methods take turns, so that a busy hour slows all of them."""
+    """Return all runs by experiment and method; methods take turns, so that other load slows all of them alike."""
     cells.expect(len(experiments) * (1 + len(methods) * plan.runs))
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for experiment in experiments:

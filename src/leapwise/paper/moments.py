@@ -1,20 +1,9 @@
-r"""Means and standard deviations of every parameter with their Monte-Carlo errors, and the runs they come from.
+"""Means and standard deviations of every parameter with their Monte-Carlo errors, and the runs they come from.
 
-The reference of each experiment is a long run of the self-tuned ``HMC()``, the most efficient exact sampler here. What
-is held against it: RNS-HMC and RNS-RMHMC at the paper's settings, trained by the paper's rule on the burn-in of
-Table 1, and ARNS-HMC with the paper's network, which learns from a short exploration, gradients too, and from its
-first draws, and is then frozen. Only draws of frozen kernels count.
-
-Effective sample size as the paper measures it.
-
-For B draws of one chain, :math:`\mathrm{ESS} = B\,[1 + 2 \sum_{k=1}^{K} \gamma(k)]^{-1}` with sample autocorrelations
-:math:`\gamma(k)`, summed by Geyer's initial monotone sequence (Geyer 1992, section 3.3): pairs
-:math:`\Gamma_j = \gamma(2j) + \gamma(2j + 1)` are positive, decreasing and convex for a reversible chain, so the sum
-ends before the first pair that is not positive, and no pair may exceed the one before it. The paper's figures never
-exceed B, so ours may not either.
-
-It is kept for comparison with the paper. It looks at each chain alone, so it cannot see chains that disagree;
-``run.summary()`` has the better one.
+The reference of each experiment is a long run with the default settings of `sample`. Compared with it are RNS-HMC and
+RNS-RMHMC at the paper's settings, trained by the paper's rule on the burn-in of Table 1, and ARNS-HMC with the paper's
+network. ARNS-HMC learns from a short exploration with gradients and from its first draws, and is then frozen. Only
+draws of frozen kernels count.
 """
 
 from __future__ import annotations
@@ -28,7 +17,9 @@ from leapwise.errors import InputError
 from leapwise.kernels import HMC
 from leapwise.paper.cells import Cells
 from leapwise.paper.experiments import Experiment, finished, start
-from leapwise.paper.table1 import FULL, QUICK, hmc_cell
+from leapwise.paper.table1 import FULL as TABLE1_FULL
+from leapwise.paper.table1 import QUICK as TABLE1_QUICK
+from leapwise.paper.table1 import hmc_cell
 from leapwise.results import Run
 from leapwise.run import sample
 from leapwise.surrogates import TrainingSet
@@ -36,13 +27,14 @@ from leapwise.warmup import RNSHMC, RNSRMHMC
 
 CHAINS, SEED = 4, 3
 CHECKED = ("rns-hmc", "rns-rmhmc", "arns-hmc")
-LARGE = ("simulated", "a9a")  # where RNS-RMHMC is slowest, and its fixed lengths are far from half a turn
-TOO_FEW = 4  # draws; arviz-stats answers NaN below this
+#: Experiments on which RNS-RMHMC runs half as long: it is slowest there, and its fixed trajectories mix slowly.
+LARGE = ("simulated", "a9a")
+MIN_DRAWS = 4  # arviz-stats returns NaN for fewer
 
 
 @dataclass(frozen=True)
-class Length:
-    """Draws of each chain: of the reference, and of the methods that are held against it.
+class MomentsPlan:
+    """Draws of each chain: of the reference, and of the methods that are compared with it.
 
     Attributes
     ----------
@@ -50,32 +42,29 @@ class Length:
     kept : dict of str to int
         By method.
     learning : int
-        Of ARNS-HMC before it is frozen.
+        Draws of ARNS-HMC before it is frozen.
     """
 
     reference: int
     kept: dict[str, int]
     learning: int
 
-    @classmethod
-    def of(cls, quick: bool) -> Length:
-        """Return the standard lengths."""
-        if quick:
-            return cls(500, {"hmc": 250, "rns-hmc": 1000, "rns-rmhmc": 250, "arns-hmc": 500}, 100)
-        return cls(5000, {"hmc": 1250, "rns-hmc": 5000, "rns-rmhmc": 5000, "arns-hmc": 5000}, 250)
+
+FULL = MomentsPlan(5000, {"hmc": 1250, "rns-hmc": 5000, "rns-rmhmc": 5000, "arns-hmc": 5000}, 250)
+QUICK = MomentsPlan(500, {"hmc": 250, "rns-hmc": 1000, "rns-rmhmc": 250, "arns-hmc": 500}, 100)
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
-    """What draws say of each parameter; arrays ``(dim,)``.
+class PosteriorMoments:
+    """Mean and standard deviation of each parameter, from draws; arrays ``(dim,)``.
 
     Attributes
     ----------
     mean, sd : ndarray
     mean_error, sd_error : ndarray
-        Their Monte-Carlo standard errors, which know how correlated the draws are.
+        Their Monte-Carlo standard errors, which account for the correlation of the draws.
     ess : ndarray
-        Effective draws, for the bulk of the distribution.
+        Effective draws (bulk).
     """
 
     mean: np.ndarray
@@ -85,8 +74,8 @@ class Moments:
     ess: np.ndarray
 
 
-def moments(draws: np.ndarray) -> Moments:
-    """Describe draws ``(chains, draws, dim)``.
+def moments(draws: np.ndarray) -> PosteriorMoments:
+    """Return the moments of draws ``(chains, draws, dim)``.
 
     Examples
     --------
@@ -97,16 +86,16 @@ def moments(draws: np.ndarray) -> Moments:
     from arviz_stats.base import array_stats  # takes a second to import
 
     draws = np.asarray(draws, dtype=float)
-    if draws.ndim != 3 or draws.shape[1] < TOO_FEW:
+    if draws.ndim != 3 or draws.shape[1] < MIN_DRAWS:
         raise InputError(
-            f"draws must have shape (chains, draws, dim) with at least {TOO_FEW} draws of each chain, "
+            f"draws must have shape (chains, draws, dim) with at least {MIN_DRAWS} draws of each chain, "
             f"got {draws.shape}"
         )
     axes = {"chain_axis": 0, "draw_axis": 1}
     mean, sd = draws.mean(axis=(0, 1)), draws.std(axis=(0, 1), ddof=1)
-    # Not mcse(method="sd"): it takes the effective draws of the mean, far too many for antithetic chains.
+    # Not mcse(method="sd"): it uses the effective draws of the mean, which are far too many for antithetic chains.
     variance_error = array_stats.mcse(np.square(draws - mean), method="mean", **axes)
-    return Moments(
+    return PosteriorMoments(
         mean,
         sd,
         array_stats.mcse(draws, method="mean", **axes),
@@ -115,9 +104,9 @@ def moments(draws: np.ndarray) -> Moments:
     )
 
 
-def reference(experiment: Experiment, quick: bool, cells: Cells) -> Moments:
-    """Return the moments of a long run of the self-tuned ``HMC()``."""
-    n_draws = Length.of(quick).reference
+def reference(experiment: Experiment, quick: bool, cells: Cells) -> PosteriorMoments:
+    """Return the moments of a long run with the default settings of `sample`."""
+    n_draws = (QUICK if quick else FULL).reference
 
     def compute() -> dict[str, Any]:
         run = finished(
@@ -126,7 +115,7 @@ def reference(experiment: Experiment, quick: bool, cells: Cells) -> Moments:
         return asdict(moments(run.draws))
 
     settings = {"draws": n_draws, "chains": CHAINS, "seed": SEED}
-    return Moments(**cells.get(f"reference · {experiment.name}", settings, compute))
+    return PosteriorMoments(**cells.get(f"reference · {experiment.name}", settings, compute))
 
 
 def method_cell(
@@ -140,20 +129,20 @@ def method_cell(
     keep : tuple of int
         Parameters whose draws to return, ``(chains, draws, len(keep))``.
     """
-    length = Length.of(quick)
-    kept = length.kept[method]
+    plan = QUICK if quick else FULL
+    kept = plan.kept[method]
     if method == "rns-rmhmc" and experiment.name in LARGE:
         kept //= 2
     position = start(experiment, cells, CHAINS)
     explored: dict[str, Any] = {}
     if method.startswith("rns"):
-        explored = hmc_cell(experiment, QUICK if quick else FULL, position, cells)
+        explored = hmc_cell(experiment, TABLE1_QUICK if quick else TABLE1_FULL, position, cells)
 
     def compute() -> dict[str, Any]:
         if method == "hmc":
             run = _sample(experiment, experiment.method(method), kept, position)
         elif method == "arns-hmc":
-            run = _adaptive(experiment, length, position)
+            run = _adaptive(experiment, plan, position)
         else:
             run = _trained(experiment, method, kept, explored)
         found = asdict(moments(run.exact_draws))
@@ -167,7 +156,7 @@ def method_cell(
 
     settings = {
         "kept": kept,
-        "learning": length.learning if method == "arns-hmc" else 0,
+        "learning": plan.learning if method == "arns-hmc" else 0,
         "chains": CHAINS,
         "seed": SEED,
         "keep": list(keep),
@@ -175,13 +164,13 @@ def method_cell(
     return cells.get(f"moments · {experiment.name} · {method}", settings, compute)
 
 
-def moments_of(cell: dict[str, Any]) -> Moments:
-    """Return the moments that a cell holds."""
-    return Moments(**{name: cell[name] for name in Moments.__dataclass_fields__})
+def moments_of(cell: dict[str, Any]) -> PosteriorMoments:
+    """Return the moments in a cell."""
+    return PosteriorMoments(**{name: cell[name] for name in PosteriorMoments.__dataclass_fields__})
 
 
 def _trained(experiment: Experiment, method: str, kept: int, explored: dict[str, Any]) -> Run:
-    """Run RNS-HMC or RNS-RMHMC, trained on what HMC's burn-in found."""
+    """Run RNS-HMC or RNS-RMHMC, trained on the burn-in of HMC."""
     recipe = experiment.method(method)
     assert isinstance(recipe, RNSHMC | RNSRMHMC)
     training = TrainingSet(explored["training_position"], explored["training_potential"])
@@ -190,13 +179,13 @@ def _trained(experiment: Experiment, method: str, kept: int, explored: dict[str,
     return _sample(experiment, kernel, kept, explored["end"])
 
 
-def _adaptive(experiment: Experiment, length: Length, position: np.ndarray) -> Run:
+def _adaptive(experiment: Experiment, plan: MomentsPlan, position: np.ndarray) -> Run:
     """Run ARNS-HMC from a short exploration; it learns for a while and is then frozen."""
     few = 8 * experiment.problem.target.dim
     method = experiment.method(
-        "arns-hmc", collect="all", skip=0, max_training=few, freeze_after=length.learning
+        "arns-hmc", collect="all", skip=0, max_training=few, freeze_after=plan.learning
     )
-    return _sample(experiment, method, length.learning + length.kept["arns-hmc"], position, length.learning)
+    return _sample(experiment, method, plan.learning + plan.kept["arns-hmc"], position, plan.learning)
 
 
 def _sample(experiment: Experiment, method: Any, kept: int, position: np.ndarray, tune: int = 0) -> Run:

@@ -1,4 +1,7 @@
-"""What can be reproduced, by the names of the command line; imported only when asked for."""
+"""The tables, figures and checks that can be reproduced, by the names of the command line.
+
+A module is only imported when its result is asked for.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from leapwise.errors import InputError
 
 
 @dataclass(frozen=True)
-class Entry:
+class Reproduction:
     """One table, figure or check.
 
     Attributes
@@ -34,25 +37,27 @@ class Entry:
         return found
 
 
-_ENTRIES = (
-    Entry("table1", "four samplers on four posteriors", "table1:table1"),
-    Entry("fig1", "four surrogates of a parabola", "figure1:figure1"),
-    Entry("fig2", "force and trajectories of a surrogate on the banana", "figure2:figure2"),
-    Entry("fig3", "surrogates of a 32-dimensional Gaussian against training size", "figure3:figure3"),
-    Entry("fig4", "acceptance over dimension and hidden units", "figures4_5:figure4"),
-    Entry("fig5", "acceptance over training size and hidden units", "figures4_5:figure5"),
-    Entry("fig6", "marginals of HMC and RNS-HMC", "figure6:figure6"),
-    Entry("fig7", "acceptance of ARNS-HMC while it learns", "figures7_8:figure7"),
-    Entry("fig8", "error of the mean against running time", "figures7_8:figure8"),
-    Entry("agreement", "draws of the surrogate methods held against exact HMC", "figure6:agreement_check"),
+_REPRODUCTIONS = (
+    Reproduction("table1", "four samplers on four posteriors", "table1:table1"),
+    Reproduction("fig1", "four surrogates of a parabola", "figure1:figure1"),
+    Reproduction("fig2", "force and trajectories of a surrogate on the banana", "figure2:figure2"),
+    Reproduction("fig3", "surrogates of a 32-dimensional Gaussian against training size", "figure3:figure3"),
+    Reproduction("fig4", "acceptance over dimension and hidden units", "figures4_5:figure4"),
+    Reproduction("fig5", "acceptance over training size and hidden units", "figures4_5:figure5"),
+    Reproduction("fig6", "marginals of HMC and RNS-HMC", "figure6:figure6"),
+    Reproduction("fig7", "acceptance of ARNS-HMC while it learns", "figures7_8:figure7"),
+    Reproduction("fig8", "error of the mean against running time", "figures7_8:figure8"),
+    Reproduction(
+        "agreement", "draws of the surrogate methods compared with exact HMC", "figure6:agreement_check"
+    ),
 )
-_BY_NAME = {entry.name: entry for entry in _ENTRIES}
+_BY_NAME = {each.name: each for each in _REPRODUCTIONS}
 
 NAMES = tuple(_BY_NAME)
 
 
-def get(name: str) -> Entry:
-    """Return the entry called `name`.
+def get(name: str) -> Reproduction:
+    """Return the table, figure or check called `name`.
 
     Examples
     --------

@@ -1,13 +1,13 @@
-r"""Acceptance of the Hamiltonian flow that a surrogate induces, as figures 2 to 5 of the paper ask for it.
+r"""Acceptance of the Hamiltonian flow of a surrogate, for figures 2 to 5 of the paper.
 
-Exact HMC, with a step size that is chosen for a given acceptance, explores the posterior in several independent runs.
+Exact HMC explores the posterior in several independent runs, with a step size that is chosen for a given acceptance.
 The accepted states of a run, with their potentials, train a surrogate, as in Algorithm 3. Then trajectories on the
-surrogate begin at states of *other* runs and are decided by the exact energy. Such starts come from the posterior and
-the surrogate has never seen them, so the mean probability of acceptance,
+surrogate start at states of *other* runs and are accepted by the exact energy. These starts come from the posterior,
+and the surrogate has never seen them. So the mean acceptance probability,
 
 .. math:: \mathrm{E}_{q \sim \pi,\, p \sim N(0, I)} \min\big(1, e^{H(q, p) - H(\tilde\phi(q, p))}\big),
 
-is that of a long chain, even where such a chain would hardly ever move.
+is that of a long chain, even if such a chain would hardly ever move.
 """
 
 from __future__ import annotations
@@ -23,27 +23,28 @@ from leapwise.errors import InputError
 from leapwise.execution import Evaluator
 from leapwise.kernels import HMC, Kernel, State, SurrogateHMC
 from leapwise.kernels.streams import SharedStream
-from leapwise.paper.cells import source_hash
 from leapwise.paper.experiments import finished
 from leapwise.run import sample
 from leapwise.surrogates import Fitted, TrainingSet
 from leapwise.targets import AnyTarget
 
-_SETTLING = 200  # steps of the self-tuned HMC that finds the posterior
-_TUNING_STARTS = 256
+_TUNE = 200  # warm-up of the run that finds the posterior
+_TUNING_STARTS = (
+    256  # trajectories that choose the step size: the standard error of their mean acceptance is below 0.03
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Explored:
-    """What exact HMC found.
+    """The states that exact HMC has accepted.
 
     Attributes
     ----------
     step_size : float
     n_steps : int
-        Trajectories have 1 to so many steps.
+        Largest number of steps of a trajectory; it is drawn from 1 to this.
     position : ndarray of shape (runs, size, dim)
-        Accepted states of each run, in their order.
+        Accepted states of each run, in order.
     potential : ndarray of shape (runs, size)
         Their exact potentials.
     """
@@ -55,7 +56,7 @@ class Explored:
 
     @classmethod
     def from_numbers(cls, numbers: Mapping[str, Any]) -> Explored:
-        """Read what `numbers` gave."""
+        """Make it from the dict that `numbers` returned."""
         return cls(
             float(numbers["step_size"]),
             int(numbers["n_steps"]),
@@ -64,29 +65,29 @@ class Explored:
         )
 
     def numbers(self) -> dict[str, Any]:
-        """Return all of it, to be kept on disk."""
+        """Return all attributes as a dict, to be kept on disk."""
         return dict(vars(self))
 
     def training(self, run: int, size: int) -> TrainingSet:
-        """Return the first accepted states of one run: smaller training sets are part of larger ones."""
+        """Return the first accepted states of one run; smaller training sets are part of larger ones."""
         return TrainingSet(self.position[run, :size], self.potential[run, :size])
 
     def starts(self, run: int, n: int, seed: int) -> np.ndarray:
-        """Return positions ``(n, dim)`` drawn at random from what the other runs visited."""
+        """Return positions ``(n, dim)`` drawn at random from the states of the other runs."""
         others = np.delete(self.position, run, axis=0).reshape(-1, self.position.shape[2])
         return others[np.random.default_rng(seed).permutation(len(others))[:n]]
 
     def flow_acceptance(
         self, target: AnyTarget, surrogate: Fitted, run: int, *, n_starts: int, repeats: int, seed: int
     ) -> float:
-        """Return the acceptance of the flow of a surrogate that was trained on one run."""
+        """Return the acceptance of the flow of a surrogate that was trained on the states of `run`."""
         kernel = SurrogateHMC(self.step_size, self.n_steps, surrogate=surrogate)
         return acceptance(target, kernel, self.starts(run, n_starts, seed), repeats, seed)
 
     def exact_acceptance(self, target: AnyTarget, n_starts: int, repeats: int, seed: int) -> float:
         """Return the acceptance of exact HMC, with the starts and random numbers that surrogates have for `seed` + run.
 
-        What is left of a difference between the two is the surrogate's, hardly chance.
+        So a difference between the two is due to the surrogate and hardly to chance.
         """
         kernel = HMC(self.step_size, self.n_steps, metric=UnitMetric())
         each = [
@@ -96,13 +97,8 @@ class Explored:
         return float(np.mean(each))
 
 
-def code_of_flows() -> str:
-    """Return what identifies this code among the settings of cells that are computed with it in other modules."""
-    return source_hash(__name__)[:12]
-
-
 def acceptance(target: AnyTarget, kernel: Kernel, starts: np.ndarray, repeats: int, seed: int) -> float:
-    """Return the mean probability of acceptance of a few steps from each of the starts.
+    """Return the mean acceptance probability of a few steps from each of the starts.
 
     Examples
     --------
@@ -128,10 +124,10 @@ def acceptance(target: AnyTarget, kernel: Kernel, starts: np.ndarray, repeats: i
 def step_size_for(
     wanted: float, target: AnyTarget, starts: np.ndarray, n_steps: int, *, seed: int, halvings: int = 7
 ) -> float:
-    """Return the step size with which exact HMC from these starts is accepted at the wanted rate.
+    """Return the step size at which exact HMC from these starts has the wanted acceptance.
 
-    The same random numbers serve every trial, so that acceptance falls smoothly with the step size; it is bracketed
-    by doubling, and the bracket is halved, on the scale of the logarithm, so many times.
+    Every trial uses the same random numbers, so that acceptance falls smoothly with the step size. The step size is
+    bracketed by doubling, and the bracket is halved on a logarithmic scale.
     """
 
     def rate(step_size: float) -> float:
@@ -151,15 +147,15 @@ def _bracket(rate: Callable[[float], float], wanted: float, first: float) -> tup
         if (rate(following) > wanted) != too_small:
             return min(step_size, following), max(step_size, following)
         step_size = following
-    raise InputError(f"no step size is accepted at a rate of {wanted}; ask for one between 0 and 1")
+    raise InputError(f"no step size has an acceptance of {wanted}; ask for one between 0 and 1")
 
 
 def explore(
     target: AnyTarget, *, n_steps: int, size: int, runs: int, seed: int, wanted: float = 0.7
 ) -> Explored:
-    """Run exact HMC, tuned for the wanted acceptance, until every run has accepted so many states.
+    """Run exact HMC, tuned for the wanted acceptance, until every run has accepted `size` states.
 
-    The runs begin where the self-tuned `HMC` has led them, which is not counted.
+    The runs start at the last draws of a self-tuned run, which is not counted.
 
     Examples
     --------
@@ -169,15 +165,14 @@ def explore(
     ((2, 20, 3), (2, 20))
     """
     if runs < 2:
-        raise InputError(f"runs must be at least 2, got {runs}; each is tried on what the others found")
+        raise InputError(
+            f"runs must be at least 2, got {runs}; each surrogate is tested on states of other runs"
+        )
     n = -(-_TUNING_STARTS // runs)
-    settled = finished(
-        sample(target, n, tune=_SETTLING, chains=runs, random_seed=seed, progressbar=False)
-    ).draws
-    step_size = step_size_for(wanted, target, settled.reshape(-1, target.dim), n_steps, seed=seed)
-    draws, potentials, accepted = _draw(
-        target, HMC(step_size, n_steps, metric=UnitMetric()), settled[:, -1], size, seed
-    )
+    first = finished(sample(target, n, tune=_TUNE, chains=runs, random_seed=seed, progressbar=False)).draws
+    step_size = step_size_for(wanted, target, first.reshape(-1, target.dim), n_steps, seed=seed)
+    kernel = HMC(step_size, n_steps, metric=UnitMetric())
+    draws, potentials, accepted = _draw(target, kernel, first[:, -1], size, seed)
     rows = [np.flatnonzero(each)[:size] for each in accepted]
     return Explored(
         step_size,
@@ -190,7 +185,7 @@ def explore(
 def _draw(
     target: AnyTarget, kernel: Kernel, init: np.ndarray, size: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Draw until each chain has accepted `size` states; return draws, potentials, and which are newly accepted."""
+    """Draw until each chain has accepted `size` states; return draws, potentials, and which draws were accepted."""
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     n_accepted, part = 0, 0
     while n_accepted < size:

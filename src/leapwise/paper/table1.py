@@ -1,21 +1,16 @@
 """Table 1: HMC, RMHMC, RNS-HMC and RNS-RMHMC on the paper's four posteriors.
 
-The paper's columns, with its figure beside each of ours, and three that it lacks: the speed-up with burn-in and
-training included, the effective draws for each exact evaluation, and what the speed-up would look like against an HMC
-that evaluates two gradients a leapfrog step, as the authors' does. Ours needs one, so it is the harder one to beat.
+The table has the paper's columns, with its figure beside each of ours, and three more: the speed-up with burn-in and
+training included, the effective draws per exact evaluation, and the speed-up over an HMC that evaluates two gradients
+per leapfrog step, as the authors' code does. Our HMC needs one gradient, so it is harder to beat.
 
-Effective sample sizes are given for 5000 draws and costs for a run of the paper's size (5000 + 5000 iterations),
-whatever the number of iterations measured, so that they can be compared with the paper's. How they are run is told in
-`leapwise.paper.experiments` and `leapwise.paper.table1`.
-
-The sixteen runs behind Table 1.
+Effective sample sizes are given for 5000 draws, and costs for a run of the paper's size (5000 + 5000 iterations),
+whatever the number of iterations measured. So they can be compared with the paper's.
 
 One HMC run of each experiment serves three rows. Its kept draws are HMC's row. Its burn-in is also the exploration of
-RNS-HMC and RNS-RMHMC, which is the same Markov chain and need not be run again: the accepted proposals after the first
-fifth are their training set, and its time is charged to both. Exact RMHMC begins in the posterior and has no burn-in
-of its own here; it is charged one at the price of its kept draws.
-
-Table 1 in words: for the terminal, for a page of documentation, and what to know when reading it.
+RNS-HMC and RNS-RMHMC, which would be the same Markov chain: the accepted proposals after the first fifth are their
+training set, and its time is charged to both. Exact RMHMC starts in the posterior and has no burn-in of its own here;
+it is charged one at the cost of its kept draws.
 """
 
 from __future__ import annotations
@@ -53,16 +48,21 @@ from leapwise.warmup import RNSHMC, RNSRMHMC
 
 SEED = 2
 CHAINS = 4
+DRAWS = 5000  # of the paper, burn-in and kept alike
+ACCEPTANCE_TOLERANCE = 0.06  # differences from the paper's acceptance that are named in the notes
+BUSY = 1.25  # wall seconds per CPU second above which the notes say that the machine was busy
+
+Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Plan:
-    """How many iterations of each of the four chains.
+class Table1Plan:
+    """Number of iterations of each of the four chains.
 
     Attributes
     ----------
     burn_in : int
-        Of HMC; a fifth of them is not collected.
+        Burn-in of HMC; the first fifth is not collected.
     kept : dict of str to int
         By method.
     """
@@ -71,19 +71,19 @@ class Plan:
     kept: dict[str, int]
 
 
-FULL = Plan(1250, {"hmc": 1250, "rmhmc": 1250, "rns-hmc": 1250, "rns-rmhmc": 1250})
-QUICK = Plan(1250, {"hmc": 500, "rmhmc": 50, "rns-hmc": 1250, "rns-rmhmc": 125})
+FULL = Table1Plan(1250, {"hmc": 1250, "rmhmc": 1250, "rns-hmc": 1250, "rns-rmhmc": 1250})
+QUICK = Table1Plan(1250, {"hmc": 500, "rmhmc": 50, "rns-hmc": 1250, "rns-rmhmc": 125})
 
 
-def hmc_cell(experiment: Experiment, plan: Plan, position: np.ndarray, cells: Cells) -> dict[str, Any]:
-    """Return HMC's numbers, the training set of its burn-in, and where that ended."""
+def hmc_cell(experiment: Experiment, plan: Table1Plan, position: np.ndarray, cells: Cells) -> dict[str, Any]:
+    """Return HMC's numbers, the training set from its burn-in, and the last positions of the burn-in."""
 
     def compute() -> dict[str, Any]:
         run, cpu = _sample(
             experiment, experiment.method("hmc"), plan.kept["hmc"], position, cells, plan.burn_in
         )
         stats, skip = run.warmup.stats, plan.burn_in // 5
-        # In the order of time, all chains together, as the paper's rule would meet them.
+        # In the order of time, all chains together, as the paper's rule collects them.
         accepted = stats["accepted"][:, skip:].T
         return {
             **_numbers(run, cpu),
@@ -99,7 +99,9 @@ def hmc_cell(experiment: Experiment, plan: Plan, position: np.ndarray, cells: Ce
     return cells.get(f"table1 · {experiment.name} · hmc", settings, compute)
 
 
-def rmhmc_cell(experiment: Experiment, plan: Plan, position: np.ndarray, cells: Cells) -> dict[str, Any]:
+def rmhmc_cell(
+    experiment: Experiment, plan: Table1Plan, position: np.ndarray, cells: Cells
+) -> dict[str, Any]:
     """Return the numbers of exact RMHMC."""
     kept = plan.kept["rmhmc"]
 
@@ -117,9 +119,9 @@ def rmhmc_cell(experiment: Experiment, plan: Plan, position: np.ndarray, cells: 
 
 
 def surrogate_cell(
-    experiment: Experiment, method: str, plan: Plan, explored: dict[str, Any], cells: Cells
+    experiment: Experiment, method: str, plan: Table1Plan, explored: dict[str, Any], cells: Cells
 ) -> dict[str, Any]:
-    """Return the numbers of RNS-HMC or RNS-RMHMC, trained on what HMC's burn-in found (`hmc_cell`)."""
+    """Return the numbers of RNS-HMC or RNS-RMHMC, trained on the burn-in of HMC (`hmc_cell`)."""
     kept = plan.kept[method]
 
     def compute() -> dict[str, Any]:
@@ -145,9 +147,9 @@ def surrogate_cell(
 
 
 def compute_cells(
-    experiments: list[Experiment], methods: list[str], plan: Plan, cells: Cells
+    experiments: list[Experiment], methods: list[str], plan: Table1Plan, cells: Cells
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    """Return all cells that were asked for, and HMC's, which they are compared with, by experiment and method."""
+    """Return all cells by experiment and method, always with those of HMC, which the others are compared with."""
     others = [method for method in methods if method != "hmc"]
     cells.expect(len(experiments) * (2 + len(others)))
     found = {}
@@ -184,7 +186,7 @@ def _sample(
 
 
 def _numbers(run: Run, cpu_seconds: float) -> dict[str, Any]:
-    """Return what every row needs of the kept draws."""
+    """Return the numbers of the kept draws that every row needs."""
     draws, stats = run.draws, run.posterior.stats
     chains, kept, dim = draws.shape
     return {
@@ -200,9 +202,6 @@ def _numbers(run: Run, cpu_seconds: float) -> dict[str, Any]:
     }
 
 
-DRAWS = 5000  # of the paper, burn-in and kept alike
-
-
 @dataclass(frozen=True, eq=False)
 class Table1:
     """The numbers of Table 1.
@@ -210,9 +209,9 @@ class Table1:
     Attributes
     ----------
     rows : list of dict
-        One for each experiment and method; ``paper_...`` is what the paper printed.
+        One row for each experiment and method; ``paper_...`` are the paper's figures.
     notes : list of str
-        What must be known to read them.
+        How it was run and what to note when reading it.
     """
 
     rows: list[dict[str, Any]]
@@ -220,7 +219,7 @@ class Table1:
 
     @property
     def caption(self) -> str:
-        """What was found."""
+        """The result in words."""
         return caption(self.rows)
 
     def __rich__(self) -> RenderableType:
@@ -239,21 +238,21 @@ def table1(
     experiment: str | None = None,
     method: str | None = None,
     *,
-    plan: Plan | None = None,
+    plan: Table1Plan | None = None,
 ) -> Table1:
     """Run the samplers of Table 1.
 
     Parameters
     ----------
     quick : bool
-        Fewer kept iterations: minutes instead of hours, mostly by fewer of RMHMC's.
+        Fewer kept iterations, above all of RMHMC: minutes instead of hours.
     cells : Cells, optional
-        Where finished runs are kept.
+        Keeps finished runs.
     experiment : {"simulated", "bank", "a9a", "elliptic"}, optional
         Only this one.
     method : {"hmc", "rmhmc", "rns-hmc", "rns-rmhmc"}, optional
-        Only this one. HMC is still run, as what speed-ups compare with and what the surrogates learn from.
-    plan : Plan, optional
+        Only this one. HMC is still run: speed-ups compare with it, and surrogates learn from its burn-in.
+    plan : Table1Plan, optional
         Other numbers of iterations.
 
     Examples
@@ -277,7 +276,7 @@ def _row(experiment: Experiment, method: str, found: dict[tuple[str, str], dict[
     rates, base = _rates(cell), _rates(hmc)
     n_iterations = cell["chains"] * cell["kept"]
     ess = cell["ess"] * DRAWS / n_iterations
-    # The authors' HMC would spend its gradient time twice; all the rest is the same.
+    # The authors' HMC would spend the time of gradients twice, and otherwise the same.
     slower = 1.0 + hmc["cost_gradient_seconds"] / hmc["cost_seconds"]
     return {
         "experiment": experiment.name,
@@ -309,9 +308,9 @@ def _row(experiment: Experiment, method: str, found: dict[tuple[str, str], dict[
 
 
 def _rates(cell: dict[str, Any]) -> dict[str, float]:
-    """Return the smallest ESS per second of kept draws, per second of all, and per exact evaluation of all.
+    """Return the smallest ESS per second of kept draws, per second of the whole run, and per exact evaluation of it.
 
-    All means a run of the paper's size: its burn-in at the measured price, its training, its kept draws.
+    The whole run is one of the paper's size: burn-in at the measured cost, training, kept draws.
     """
     n = cell["chains"] * cell["kept"]
     burn_in = cell["burn_in_iterations"]
@@ -326,7 +325,7 @@ def _rates(cell: dict[str, Any]) -> dict[str, float]:
 
 
 def _cpu_rate(cell: dict[str, Any]) -> float:
-    """Return the smallest ESS per CPU second, which other work on the machine disturbs less."""
+    """Return the smallest ESS per CPU second, which depends less on other work of the machine."""
     return float(cell["ess"].min() / (cell["chains"] * cell["kept"]) / cell["cpu_seconds"])
 
 
@@ -335,7 +334,7 @@ def _three(ess: np.ndarray) -> tuple[float, float, float]:
 
 
 def _in_values(cell: dict[str, Any]) -> float:
-    """Return what an iteration costs, in exact values; 0 for methods that ask for no values alone."""
+    """Return the cost of an iteration in exact values; 0 for methods that never ask for a value alone."""
     if not cell["cost_n_values"]:
         return 0.0
     n = cell["chains"] * cell["kept"]
@@ -350,12 +349,7 @@ def _largest_z(cell: dict[str, Any], hmc: dict[str, Any]) -> float:
     return float(np.max(np.abs(cell["mean"] - hmc["mean"]) / np.sqrt(variance)))
 
 
-Row = dict[str, Any]
-
-ACCEPTANCE_TOLERANCE = 0.06
-BUSY = 1.25  # wall seconds for each CPU second
-
-#: Headings and their widths: the tables of all experiments line up.
+#: Headings and their widths, fixed so that the tables of all experiments line up.
 HEADINGS = {
     "method": 10,
     "AP": 4,
@@ -404,7 +398,7 @@ def markdown(rows: list[Row], notes: list[str]) -> str:
 
 
 def ours(row: Row) -> list[str]:
-    """Return our figures, as many as there are columns after the method."""
+    """Return our figures, one for each column after the method."""
     return [
         f"{row['acceptance']:.2f}",
         three(row),
@@ -418,7 +412,7 @@ def ours(row: Row) -> list[str]:
 
 
 def papers(row: Row) -> list[str]:
-    """Return the paper's figures, for the columns that it has."""
+    """Return the paper's figures for the columns that it has."""
     return [
         f"{row['paper_acceptance']:.2f}",
         three(row, "paper_"),
@@ -429,7 +423,7 @@ def papers(row: Row) -> list[str]:
 
 
 def short(value: float) -> str:
-    """Write a number with the three digits that count.
+    """Write a number with three significant digits, or as a whole number from 100 on.
 
     Examples
     --------
@@ -445,7 +439,7 @@ def three(row: Row, prefix: str = "") -> str:
 
 
 def caption(rows: list[Row]) -> str:
-    """Say what was found: the speed-ups of the surrogate methods beside the paper's."""
+    """Return the speed-ups of the surrogate methods, beside the paper's, in words."""
     said = []
     for method, name in (("rns-hmc", "RNS-HMC"), ("rns-rmhmc", "RNS-RMHMC")):
         chosen = [row for row in rows if row["method"] == method]
@@ -454,31 +448,31 @@ def caption(rows: list[Row]) -> str:
                 f"{short(row['speed_up'])} on {row['experiment']} (paper {short(row['paper_speed_up'])})"
                 for row in chosen
             )
-            said.append(f"{name} gives so many times HMC's effective draws a second: {found}.")
-    return " ".join(said) or "Exact methods only: nothing is sped up."
+            said.append(f"Effective draws per second of {name}, as a multiple of HMC's: {found}.")
+    return " ".join(said) or "Exact methods only: there is no speed-up to report."
 
 
-def notes(plan: Plan, rows: list[Row]) -> list[str]:
-    """Say how it was run, and what was cut short."""
+def notes(plan: Table1Plan, rows: list[Row]) -> list[str]:
+    """Return how it was run, and what was cut short."""
     kept = ", ".join(f"{METHOD_TITLES[name]} {CHAINS * n}" for name, n in plan.kept.items())
     found = [
         f"{CHAINS} chains in one batch. Iterations of all chains together: {CHAINS * plan.burn_in} of burn-in "
         f"(nothing is collected in the first fifth); kept: {kept}. Seconds are wall seconds over all of them.",
-        "All methods begin at the last draws of a short self-tuned HMC run, which is counted for none. HMC evaluates "
-        "one gradient a leapfrog step; 'against two gradients' is the speed-up over an HMC that spends that time "
+        "All methods start at the last draws of a short self-tuned run, which is not counted. HMC evaluates "
+        "one gradient per leapfrog step; 'against two gradients' is the speed-up over an HMC that spends that time "
         "twice, as the authors' code does. 'Burn-in included' adds burn-in and training for a run of the paper's "
-        "size; exact RMHMC's burn-in is charged at the price of its kept draws.",
+        "size; exact RMHMC's burn-in is charged at the cost of its kept draws.",
     ]
     return [*found, *_about_training(plan, rows), *_about_agreement(rows), *_about_time(rows)]
 
 
-def _about_training(plan: Plan, rows: list[Row]) -> Iterator[str]:
+def _about_training(plan: Table1Plan, rows: list[Row]) -> Iterator[str]:
     trained = {row["experiment"]: row["n_training"] for row in rows if row["n_training"]}
     if trained:
         sizes = ", ".join(f"{name} {n}" for name, n in trained.items())
         yield f"Surrogates are trained on the values of accepted proposals alone: {sizes}."
     if trained and plan.burn_in < FULL.burn_in:
-        yield "The training set is smaller than the paper's: surrogates are worse than they need be."
+        yield "The training set is smaller than the paper's, so the surrogates are worse."
     if plan != FULL:
         yield (
             "Quick: fewer iterations than the paper's 5000 + 5000, so effective sample sizes, above all RMHMC's, "
@@ -487,7 +481,7 @@ def _about_training(plan: Plan, rows: list[Row]) -> Iterator[str]:
 
 
 def _about_agreement(rows: list[Row]) -> Iterator[str]:
-    """Say where acceptance is not the paper's, and how well the means agree with HMC's."""
+    """Name the rows whose acceptance is not the paper's, and say how well the means agree with HMC's."""
     apart = [
         f"{row['experiment']} {METHOD_TITLES[row['method']]} {row['acceptance']:.2f} ({row['paper_acceptance']:.2f})"
         for row in rows
@@ -505,7 +499,7 @@ def _about_agreement(rows: list[Row]) -> Iterator[str]:
 
 
 def _about_time(rows: list[Row]) -> Iterator[str]:
-    """Say so if other work disturbed the measured times."""
+    """Warn if other work disturbed the measured times."""
     slowest = max(row["seconds"] / row["cpu_seconds"] for row in rows)
     if slowest > BUSY:
         others = [row for row in rows if row["method"] != "hmc"]
@@ -514,8 +508,8 @@ def _about_time(rows: list[Row]) -> Iterator[str]:
             for row in others
         )
         yield (
-            f"The machine was busy: wall seconds are up to {slowest:.1f} times CPU seconds, so take times with a "
-            f"pinch of salt. Speed-ups by CPU time: {found or 'none'}."
+            f"The machine was busy: wall seconds are up to {slowest:.1f} times CPU seconds, so times are not "
+            f"reliable. Speed-ups by CPU time: {found or 'none'}."
         )
 
 

@@ -1,4 +1,4 @@
-"""The paper's effective sample size, on chains whose answer is known."""
+"""The paper's effective sample size, on chains whose effective sample size is known."""
 
 import numpy as np
 import pytest
