@@ -1,4 +1,4 @@
-"""The comparison with peers: the machinery without peers, and with JAX that its potentials are ours."""
+"""The comparison with peers: the schedule and report without peers, and the potentials in JAX against ours."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def made(seconds, rhat=1.0, status="ok"):
 
 
 class Scripted:
-    """Cells whose results are known; they remember what was asked for."""
+    """Cells with known results, which record the requests."""
 
     kept = False
 
@@ -63,7 +63,7 @@ def test_gradients_can_be_taken_away_and_outputs_too(rng):
     assert not without_gradient(funnel().target).has_gradient
 
 
-def test_every_case_has_who_can_sample_it():
+def test_every_case_has_the_methods_that_can_sample_it():
     for name in STANDARD:
         fit = [method.name for method in METHODS.values() if method.suits(CASES[name])]
         assert fit[0] == "leapwise"
@@ -88,7 +88,7 @@ def test_the_best_settings_of_the_first_seed_are_run_on_the_others():
     ]
 
 
-def test_chains_that_disagree_are_nobodys_best():
+def test_chains_that_disagree_are_never_the_best():
     def result(request):
         return made(9.0) if request["settings"]["tune"] == 1000 else made(1.0, rhat=1.2)
 
@@ -96,7 +96,7 @@ def test_chains_that_disagree_are_nobodys_best():
     assert rows[0].settings == {"tune": 1000}
 
 
-def test_slow_peers_are_spared_but_never_ours():
+def test_slow_peers_run_one_seed_only():
     cells = Scripted({"leapwise": 100.0, "hmc": 0.1, "numpyro-dense-4": 1.0, "nutpie": 4.5})
     rows = schedule(cells).rows(CASES["banana"], [METHODS[name] for name in cells.seconds])
     assert [len(row.runs) for row in rows] == [3, 3, 3, 1]
@@ -118,8 +118,8 @@ def test_failures_and_time_outs_are_rows():
     assert "failed: no / luck" in text
     summary = text.splitlines()[2]
     assert "| nutpie | 6.00 | 3.00 | 3.00 |" in summary
-    told = json.loads(json.dumps(report.to_json({"banana": rows})))
-    assert told["banana"][0]["status"].startswith("failed")
+    saved = json.loads(json.dumps(report.to_json({"banana": rows})))
+    assert saved["banana"][0]["status"].startswith("failed")
 
 
 def test_the_page_is_filled_between_its_marks(tmp_path):
@@ -145,8 +145,8 @@ def test_figures_of_independent_draws(rng):
 
 
 def test_cells_keep_what_was_done_and_try_again_what_was_not(tmp_path, monkeypatch):
-    answers = [{"status": "failed: x"}, {"status": "not done after 5 s", "timeout": 5}, made(1.0), made(2.0)]
-    monkeypatch.setattr(Cells, "_make", lambda self, request: answers.pop(0))
+    results = [{"status": "failed: x"}, {"status": "not done after 5 s", "timeout": 5}, made(1.0), made(2.0)]
+    monkeypatch.setattr(Cells, "_make", lambda self, request: results.pop(0))
     request = {
         "case": "banana",
         "method": "hmc",
@@ -166,7 +166,7 @@ def test_cells_keep_what_was_done_and_try_again_what_was_not(tmp_path, monkeypat
     assert get(fresh=["hmc"])["seconds_to_1000"] == 2.0
 
 
-def test_a_worker_is_ended_when_its_time_is_up_and_its_errors_are_told(tmp_path):
+def test_a_worker_ends_at_its_time_limit_and_reports_its_errors(tmp_path):
     request = {"case": "nowhere", "method": "hmc", "seed": 0, "draws": 10, "settings": {}, "form": None}
     assert Cells(tmp_path, 0.01).get(request)["status"] == "not done after 0 s"
     pytest.importorskip("jax", reason="workers need the extra bench")
@@ -192,7 +192,7 @@ def test_the_potentials_in_jax_are_ours():
     assert not has_jax(CASES["fitzhugh-nagumo"])
 
 
-def test_what_was_not_run_is_not_told(tmp_path):
+def test_a_method_that_was_not_run_has_no_row(tmp_path):
     cells = Cells(tmp_path, 10.0, kept=True)
     request = {"case": "banana", "method": "choice", "draws": None, "seed": None}
     assert cells.get(request)["status"] == "not run" and not list(tmp_path.iterdir())
@@ -208,7 +208,7 @@ def test_what_was_not_run_is_not_told(tmp_path):
     assert [row.method.name for row in rows] == ["hmc"]
 
 
-def test_what_was_run_with_other_settings_than_are_best_now_is_told():
+def test_a_row_keeps_the_settings_it_was_run_with():
     """On the fine mesh, where the best settings of the coarse one are taken over, and may have changed since."""
 
     class Kept(Scripted):

@@ -1,4 +1,4 @@
-"""Random posteriors: gradients, exact draws, starts, and that a seed says everything."""
+"""Random posteriors: gradients, exact draws, starts, and that the seed determines everything."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_density_is_finite_where_chains_start(rng):
         assert found.min() > -1e40
 
 
-def test_far_away_is_outside_and_no_failure():
+def test_far_away_there_is_no_mass_and_no_failure():
     for seed in SEEDS:
         posterior = random_posterior(seed)
         points = posterior.location + 1e3 * np.ones((1, posterior.dim)) @ posterior.matrix.T
@@ -72,7 +72,7 @@ def test_far_away_is_outside_and_no_failure():
         assert not np.isnan(raw.log_density).any() and np.isfinite(raw.gradient).all()
 
 
-def test_seed_says_everything():
+def test_the_seed_determines_everything():
     one, same, other = (random_posterior(seed) for seed in (7, 7, 8))
     points = one.location + np.eye(one.dim) @ one.matrix.T
     np.testing.assert_array_equal(gradients(one.target, points), gradients(same.target, points))

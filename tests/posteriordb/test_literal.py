@@ -1,7 +1,7 @@
-"""The sixteen densities against the models as they are stated, term by term, with the densities of SciPy.
+"""The sixteen densities against the models as stated, term by term, with the densities of SciPy.
 
-Reference draws cannot tell a weak prior from none: with a thousand observations a Stein identity that
-lacks one still holds within its error. This can.
+Reference draws do not show a missing weak prior: with a thousand observations a Stein identity still holds within its
+error. These tests do show it.
 """
 
 from __future__ import annotations

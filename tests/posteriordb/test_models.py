@@ -106,7 +106,7 @@ def test_stein_identities_hold_in_whitened_coordinates(model):
     assert np.abs(z_scores(white[:, :, None] * slope[:, None, :] + np.eye(case.dim))).max() < LARGEST_Z
 
 
-def test_reference_draws_survive_the_round_trip(model):
+def test_reference_draws_are_unchanged_by_the_round_trip(model):
     case, reference = model
     x = reference.reshape(-1, case.dim)[::50]
     draws = data.read_draws(case.name, case.columns).reshape(-1, len(case.columns))[::50]
@@ -171,12 +171,12 @@ def test_simplex_is_uniform_at_zero():
     np.testing.assert_allclose(transforms.simplex(("a", "b", "c", "d")).constrain(np.zeros((1, 3))), 0.25)
 
 
-def test_a_missing_folder_is_told(monkeypatch, tmp_path):
+def test_a_missing_folder_is_named(monkeypatch, tmp_path):
     monkeypatch.setenv(data.VARIABLE, str(tmp_path / "nowhere"))
     with pytest.raises(FileNotFoundError, match=data.VARIABLE):
         posterior(NAMES[0])
 
 
-def test_an_unknown_name_is_told():
+def test_an_unknown_name_lists_the_known_ones():
     with pytest.raises(KeyError, match="garch-garch11"):
         posterior("garch")

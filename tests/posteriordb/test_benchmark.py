@@ -1,4 +1,4 @@
-"""The benchmark on posteriordb: the machinery without peers, and without sampling."""
+"""The benchmark on posteriordb: tables, figures and repeated runs, without peers and without sampling."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_table_by_kind_lists_what_did_not_start_or_mix():
     assert "R-hat 1.2" in listed[0] and "E: x" in listed[1] and "not done" in listed[2]
 
 
-def test_a_chain_that_never_moved_is_no_success():
+def test_a_chain_that_never_moved_counts_as_trouble():
     draws = np.zeros((4, 100, 2))
     draws[..., 0] = np.random.default_rng(1).standard_normal((4, 100))
     found = runs.figures(runs.Found(draws, 10, 400), None)
@@ -141,7 +141,7 @@ def test_an_error_of_the_sampler_is_a_result(monkeypatch):
     assert not found["started"] and found["error"] == "StartError: found nothing"
 
 
-def test_what_has_been_run_is_not_run_again(tmp_path, monkeypatch, capsys):
+def test_finished_runs_are_not_run_again(tmp_path, monkeypatch, capsys):
     asked = []
 
     def make(self, request):
