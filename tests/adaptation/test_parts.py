@@ -72,7 +72,7 @@ def test_modes_have_parts_of_their_own():
 
     found = find_parts(Two(), BENT, draws, np.random.default_rng(0), modes)
     assert found.n_modes == 2 and len(found.centres) > 4
-    np.testing.assert_array_equal(found.belongs, found.centres[:, 0] > 50)
+    np.testing.assert_array_equal(found.component_modes, found.centres[:, 0] > 50)
     np.testing.assert_array_equal(found.modes(draws), draws[:, 0] > 50)
 
 

@@ -9,7 +9,7 @@ import leapwise.kernels.nuts
 from leapwise import NUTS, DiagonalMetric, UnitMetric
 from leapwise.kernels.accept import progressive
 from leapwise.kernels.nuts import GRADIENT, Trees, turns
-from leapwise.kernels.streams import Numbers
+from leapwise.kernels.streams import CounterStream
 from leapwise.testing import gumbel
 
 ONE = OneStep("NUTS", NUTS(0.9, metric=UnitMetric()), gumbel())
@@ -22,22 +22,22 @@ THREE = OneStep("NUTS, three steps", NUTS(0.9, metric=UnitMetric()), gumbel(), s
 @mistake("NUTS: sub-trees of a doubling not looked at", FINE)
 def only_whole_trees(patch):
     """From one half of a tree growth would have stopped earlier than from the other."""
-    looked_at = Trees._sub_trees_turn
+    tested = Trees._subtrees_turn
 
     def blind(self, last, momentum, velocity):
-        return np.zeros_like(looked_at(self, last, momentum, velocity))
+        return np.zeros_like(tested(self, last, momentum, velocity))
 
-    patch.setattr(Trees, "_sub_trees_turn", blind)
+    patch.setattr(Trees, "_subtrees_turn", blind)
 
 
 @mistake("NUTS: sub-trees looked at in one direction of time only", FINE)
 def one_eyed(patch):
-    looked_at = Trees._sub_trees_turn
+    tested = Trees._subtrees_turn
 
     def half_blind(self, last, momentum, velocity):
-        return looked_at(self, last, momentum, velocity) & (self.forward == 1)
+        return tested(self, last, momentum, velocity) & (self.forward == 1)
 
-    patch.setattr(Trees, "_sub_trees_turn", half_blind)
+    patch.setattr(Trees, "_subtrees_turn", half_blind)
 
 
 @mistake("NUTS: a U-turn seen from the first leaf only", FINE)
@@ -102,13 +102,13 @@ def always_on(patch):
 
 @mistake("NUTS: always forwards", ONE)
 def one_way(patch):
-    patch.setattr(Numbers, "coins", lambda self, which: np.ones(len(which), dtype=np.int64))
+    patch.setattr(CounterStream, "coins", lambda self, which: np.ones(len(which), dtype=np.int64))
 
 
 @mistake("NUTS: one number for all choices of a tree", FINE)
 def thrift(patch):
-    uniforms = Numbers.uniforms
-    patch.setattr(Numbers, "uniforms", lambda self, which: uniforms(self, np.ones_like(which)))
+    uniforms = CounterStream.uniforms
+    patch.setattr(CounterStream, "uniforms", lambda self, which: uniforms(self, np.ones_like(which)))
 
 
 @mistake("NUTS: momenta a tenth too large", SCALED)

@@ -12,11 +12,11 @@ from stand_ins import JUMPS, Fair, Flattened
 import leapwise.kernels.trajectory
 import leapwise.kernels.transition
 from leapwise import SurrogateHMC, SurrogateTransition
-from leapwise.dynamics import glide, swing
+from leapwise.dynamics import plain_leapfrog, split_flow
 from leapwise.kernels.jumps import Jumps
 from leapwise.kernels.state import State
-from leapwise.kernels.trajectory import SurrogateGuide
-from leapwise.kernels.transition import Swinging
+from leapwise.kernels.trajectory import SurrogateForce
+from leapwise.kernels.transition import SplitDynamics
 from leapwise.testing import gumbel
 
 KERNEL = SurrogateHMC(0.5, 3, surrogate=Fair())
@@ -40,17 +40,17 @@ MANY_TWICE = OneStep("SurrogateTransition, two steps", TRANSITION, gumbel(), ste
 
 @mistake("accept on the surrogate's energy", ONE)
 def cheap(patch):
-    begin, finish = SurrogateGuide.begin, SurrogateGuide.finish
+    begin, finish = SurrogateForce.begin, SurrogateForce.finish
 
     def cheap_begin(self, state):
-        return begin(self, replace(state, potential=self.height(state.position)))
+        return begin(self, replace(state, potential=self.potential(state.position)))
 
     def cheap_finish(self, *arguments):
         proposal, discrepancy = finish(self, *arguments)
         return replace(proposal, potential=proposal.potential - discrepancy), discrepancy
 
-    patch.setattr(SurrogateGuide, "begin", cheap_begin)
-    patch.setattr(SurrogateGuide, "finish", cheap_finish)
+    patch.setattr(SurrogateForce, "begin", cheap_begin)
+    patch.setattr(SurrogateForce, "finish", cheap_finish)
 
 
 @mistake("surrogate swapped mid-trajectory", LONG)
@@ -61,26 +61,26 @@ def swap(patch):
         calls.append(None)
         return (1.0 if len(calls) % 3 else 2.0) * self.compiled.gradient(position)
 
-    patch.setattr(SurrogateGuide, "slope", fickle)
+    patch.setattr(SurrogateForce, "gradient", fickle)
 
 
 @mistake("surrogate's force dependent on momentum", ONE)
 def drag(patch):
     def dragged(gradient, metric, start, step_size, n_steps):
-        end = glide(gradient, metric, start, step_size, n_steps)
+        end = plain_leapfrog(gradient, metric, start, step_size, n_steps)
         return replace(end, momentum=0.8 * end.momentum)
 
-    patch.setattr(leapwise.kernels.trajectory, "glide", dragged)
+    patch.setattr(leapwise.kernels.trajectory, "plain_leapfrog", dragged)
 
 
 @mistake("refit on the trajectory's own start", LONG)
 def refit(patch):
     """Each chain's surrogate is mended where the trajectory begins: a hill of the missing height, and of width one."""
-    begin, slope, learnt = SurrogateGuide.begin, SurrogateGuide.slope, {}
+    begin, slope, learnt = SurrogateForce.begin, SurrogateForce.gradient, {}
 
     def learn(self, state):
         learnt["where"] = state.position
-        learnt["what"] = state.potential - self.height(state.position)
+        learnt["what"] = state.potential - self.potential(state.position)
         return begin(self, state)
 
     def mended(self, position):
@@ -88,8 +88,8 @@ def refit(patch):
         hill = learnt["what"] * np.exp(-0.5 * (away**2).sum(axis=1))
         return slope(self, position) - hill[:, None] * away
 
-    patch.setattr(SurrogateGuide, "begin", learn)
-    patch.setattr(SurrogateGuide, "slope", mended)
+    patch.setattr(SurrogateForce, "begin", learn)
+    patch.setattr(SurrogateForce, "gradient", mended)
 
 
 @mistake("surrogate's gradient remembered from before the last move", THREE)
@@ -124,7 +124,7 @@ def no_inner_decision(patch):
     patch.setattr(leapwise.kernels.transition, "metropolis", always)
 
 
-@mistake("swing that does not read the same backwards", SWUNG)
+@mistake("split flow that does not read the same backwards", SWUNG)
 def lopsided(patch):
     """A whole turn before each kick and none after it."""
 
@@ -133,21 +133,21 @@ def lopsided(patch):
 
     def late(gradient, position, momentum, step_size, n_steps):
         half = np.cos(0.5 * step_size)[:, None], np.sin(0.5 * step_size)[:, None]
-        q, p, complete = swing(gradient, *turn(position, momentum, *half), step_size, n_steps)
+        q, p, complete = split_flow(gradient, *turn(position, momentum, *half), step_size, n_steps)
         return *turn(q, p, half[0], -half[1]), complete
 
-    patch.setattr(leapwise.kernels.transition, "swing", late)
+    patch.setattr(leapwise.kernels.transition, "split_flow", late)
 
 
-@mistake("momentum of a swing forgotten in its decision", SWUNG)
+@mistake("momentum of a split flow forgotten in its decision", SWUNG)
 def weightless(patch):
-    go = Swinging.go
+    trajectory = SplitDynamics.trajectory
 
     def light(self, *arguments):
-        end, gained = go(self, *arguments)
+        end, gained = trajectory(self, *arguments)
         return end, np.zeros_like(gained)
 
-    patch.setattr(Swinging, "go", light)
+    patch.setattr(SplitDynamics, "trajectory", light)
 
 
 def other_jumps(patch, change):
@@ -170,15 +170,15 @@ def one_way(patch):
 
 def other_turns(patch, chosen):
     """Change which chains jump before the inner steps; the others jump after them."""
-    jump, early = leapwise.kernels.transition._jumped, []
+    jump, early = leapwise.kernels.transition._jump, []
 
-    def turned(jumps, stage, streams, point, now):
+    def turned(jumps, dynamics, streams, point, now):
         if early:
-            return jump(jumps, stage, streams, point, ~early.pop())
-        early.append(chosen(stage.places(point)))
-        return jump(jumps, stage, streams, point, early[0])
+            return jump(jumps, dynamics, streams, point, ~early.pop())
+        early.append(chosen(dynamics.positions(point)))
+        return jump(jumps, dynamics, streams, point, early[0])
 
-    patch.setattr(leapwise.kernels.transition, "_jumped", turned)
+    patch.setattr(leapwise.kernels.transition, "_jump", turned)
 
 
 @mistake("jump always before the inner steps", JUMPING_FLAT)

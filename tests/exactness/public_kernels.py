@@ -37,7 +37,7 @@ from leapwise import (
 )
 from leapwise.kernels import Jumps, Kernel
 from leapwise.testing import ExactTarget
-from leapwise.warmup import learner_for
+from leapwise.warmup import tuner_for
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Unpublished:
 
     def step(self, streams, state, evaluator):
         if self.learner is None:
-            self.learner = learner_for(self.method, self.kernel, evaluator, Streams(11, 1))
+            self.learner = tuner_for(self.method, self.kernel, evaluator, Streams(11, 1))
         new, info = self.learner.kernel.step(streams, state, evaluator)
         self.learner.learn(state, new, info)
         assert self.learner.kernel is self.kernel and self.learner.n_adaptive > 0

@@ -26,7 +26,7 @@ from leapwise import (
     UnitMetric,
     sample,
 )
-from leapwise.dynamics import PhasePoint, generalized_leapfrog, glide, leapfrog, swing
+from leapwise.dynamics import PhasePoint, generalized_leapfrog, leapfrog, plain_leapfrog, split_flow
 from leapwise.problems.elliptic import elliptic_pde
 from leapwise.problems.logistic import LogisticRegression
 from leapwise.testing import gumbel
@@ -64,8 +64,8 @@ RIEMANNIAN = {
 
 def plain(integrator, metric, position, momentum, step_size, n_steps):
     """Run one of the explicit integrators."""
-    if integrator is swing:  # in coordinates in which the metric is the identity
-        *end, complete = swing(lambda q: twisted_force(q)[1], position, momentum, step_size, n_steps)
+    if integrator is split_flow:  # in coordinates in which the metric is the identity
+        *end, complete = split_flow(lambda q: twisted_force(q)[1], position, momentum, step_size, n_steps)
         assert complete.all()
         return tuple(end)
     value, gradient = twisted_force(position)
@@ -73,7 +73,7 @@ def plain(integrator, metric, position, momentum, step_size, n_steps):
     if integrator is leapfrog:
         end, _ = leapfrog(twisted_force, metric, start, step_size, n_steps)
     else:
-        end = glide(lambda q: twisted_force(q)[1], metric, start, step_size, n_steps)
+        end = plain_leapfrog(lambda q: twisted_force(q)[1], metric, start, step_size, n_steps)
     assert end.complete.all()
     return end.position, end.momentum
 
@@ -101,8 +101,8 @@ def generalised(case, n, step_size):
 
 TABLE = {
     **{f"leapfrog, {name}": (leapfrog, make) for name, make in EUCLIDEAN.items()},
-    **{f"glide, {name}": (glide, make) for name, make in EUCLIDEAN.items()},
-    "swing": (swing, UnitMetric),
+    **{f"plain_leapfrog, {name}": (plain_leapfrog, make) for name, make in EUCLIDEAN.items()},
+    "split_flow": (split_flow, UnitMetric),
     **{f"generalised leapfrog, {name}": (generalized_leapfrog, make) for name, make in RIEMANNIAN.items()},
 }
 

@@ -154,21 +154,21 @@ def test_bad_input(centres, factors, said):
 
 
 @pytest.mark.parametrize(
-    "belongs",
+    "component_modes",
     [[0, 1], [0.0, 1.0, 1.0], [-1, 0, 1], [0, 2, 2], [1, 1, 1], [[0], [1, 2], 3], ["a", "b", "c"], 0],
 )
-def test_places_that_belong_nowhere_are_refused(belongs):
+def test_bad_component_modes_are_refused(component_modes):
     with pytest.raises(
-        InputError, match="a mode's number for each of 3 places, whole and counted from 0 without gaps, got"
+        InputError, match="the mode of each of 3 components, numbered from 0 without gaps, got"
     ):
-        Jumps(CENTRES, FACTORS, belongs)
+        Jumps(CENTRES, FACTORS, component_modes)
 
 
 def test_places_may_be_parts_of_a_mode():
     jumps = Jumps(CENTRES, FACTORS, [0, 1, 0])
     assert jumps.n_modes == 2 and JUMPS.n_modes == 3
     np.testing.assert_array_equal(jumps.modes(CENTRES), [0, 1, 0])
-    np.testing.assert_array_equal(jumps.places(CENTRES), [0, 1, 2])
+    np.testing.assert_array_equal(jumps.components(CENTRES), [0, 1, 2])
     for one, other in zip(
         jumps.propose(CENTRES, np.full(3, 0.7)), JUMPS.propose(CENTRES, np.full(3, 0.7)), strict=True
     ):

@@ -9,7 +9,7 @@ from scipy.stats import chisquare, kstest
 
 from leapwise import Evaluator, SharedStream, Streams
 from leapwise.errors import InputError
-from leapwise.kernels.trajectory import Lengths
+from leapwise.kernels.trajectory import TrajectorySettings
 
 N = 50_000
 
@@ -24,7 +24,7 @@ def drawn(lengths, n=N, seed=1):
 )
 def test_numbers_of_steps_are_uniform_on_their_range(n_steps, low, high):
     """Chi-square; a false alarm has chance 1e-5."""
-    step_size, found = drawn(Lengths(0.1, n_steps))
+    step_size, found = drawn(TrajectorySettings(0.1, n_steps))
     assert found.dtype == int
     assert (step_size == 0.1).all()
     counts = np.bincount(found - low)
@@ -36,7 +36,7 @@ def test_numbers_of_steps_are_uniform_on_their_range(n_steps, low, high):
 @pytest.mark.parametrize("jitter", [0.0, 0.1, 0.4, 0.99])
 def test_trajectory_times_are_uniform_within_the_jitter(jitter):
     """Kolmogorov-Smirnov; a false alarm has chance 1e-5."""
-    step_size, n_steps = drawn(Lengths(0.3, trajectory_length=1.5, jitter=jitter))
+    step_size, n_steps = drawn(TrajectorySettings(0.3, trajectory_length=1.5, jitter=jitter))
     time = step_size * n_steps
     if jitter:
         assert kstest((time / 1.5 - 1.0 + jitter) / (2 * jitter), "uniform").pvalue > 1e-5
@@ -46,7 +46,7 @@ def test_trajectory_times_are_uniform_within_the_jitter(jitter):
 
 @pytest.mark.parametrize("largest", [0.07, 0.3, 0.5, 1.5, 10.0])
 def test_steps_are_the_fewest_that_are_short_enough(largest):
-    step_size, n_steps = drawn(Lengths(largest, trajectory_length=1.5))
+    step_size, n_steps = drawn(TrajectorySettings(largest, trajectory_length=1.5))
     assert (n_steps >= 1).all()
     assert (step_size <= largest * (1 + 1e-14)).all()
     fewer = n_steps > 1
@@ -56,15 +56,15 @@ def test_steps_are_the_fewest_that_are_short_enough(largest):
 
 def test_each_chain_may_have_its_own_step_size():
     largest = np.array([0.1, 0.2, 0.4, 0.8])
-    step_size, _ = Lengths(largest, 5).draw(Streams(1, 4))
+    step_size, _ = TrajectorySettings(largest, 5).draw(Streams(1, 4))
     np.testing.assert_array_equal(step_size, largest)
-    step_size, n_steps = Lengths(largest, trajectory_length=2.0).draw(Streams(1, 4))
+    step_size, n_steps = TrajectorySettings(largest, trajectory_length=2.0).draw(Streams(1, 4))
     assert (step_size <= largest).all() and (np.diff(n_steps) <= 0).all()
 
 
 def test_draws_take_one_number_a_chain_and_nothing_else():
     """So a chain's lengths depend on its stream alone."""
-    for lengths in (Lengths(0.1, 9), Lengths(0.1, trajectory_length=1.0)):
+    for lengths in (TrajectorySettings(0.1, 9), TrajectorySettings(0.1, trajectory_length=1.0)):
         streams, plain = Streams(3, 5), Streams(3, 5)
         lengths.draw(streams), plain.uniforms()
         np.testing.assert_array_equal(streams.uniforms(), plain.uniforms())
@@ -84,7 +84,7 @@ def test_lengths_do_not_depend_on_the_state(make):
 
 def test_they_do_not_follow_the_array_they_were_made_from():
     largest = np.array([0.1, 0.2])
-    lengths = Lengths(largest, 3)
+    lengths = TrajectorySettings(largest, 3)
     largest[:] = 9.0
     np.testing.assert_array_equal(lengths.draw(Streams(1, 2))[0], [0.1, 0.2])
     with pytest.raises(ValueError):
@@ -92,7 +92,7 @@ def test_they_do_not_follow_the_array_they_were_made_from():
 
 
 def test_replace_checks_again():
-    lengths = Lengths(0.1, 3).replace(step_size=0.2)
+    lengths = TrajectorySettings(0.1, 3).replace(step_size=0.2)
     assert (lengths.step_size, lengths.n_steps) == (0.2, 3)
     with pytest.raises(InputError, match="step_size"):
         lengths.replace(step_size=-0.2)
@@ -100,7 +100,7 @@ def test_replace_checks_again():
 
 @pytest.mark.parametrize("settings", [{}, {"step_size": 0.1}, {"n_steps": 3}, {"trajectory_length": 1.0}])
 def test_drawing_without_settings_is_refused(settings):
-    lengths = Lengths(**settings)
+    lengths = TrajectorySettings(**settings)
     assert not lengths.is_set
     with pytest.raises(InputError, match="give step_size and n_steps"):
         lengths.draw(Streams(1, 2))
@@ -108,4 +108,4 @@ def test_drawing_without_settings_is_refused(settings):
 
 def test_a_step_size_for_other_chains_is_refused():
     with pytest.raises(InputError, match=r"one for each of the 4 chains, got 3"):
-        Lengths([0.1, 0.2, 0.3], 3).draw(Streams(1, 4))
+        TrajectorySettings([0.1, 0.2, 0.3], 3).draw(Streams(1, 4))

@@ -19,7 +19,7 @@ from leapwise import (
     sample,
 )
 from leapwise.errors import InputError
-from leapwise.kernels.streams import Numbers
+from leapwise.kernels.streams import CounterStream
 
 COVARIANCE = np.array([[1.6, 0.9], [0.9, 2.7]])
 METRICS = {
@@ -35,7 +35,7 @@ class Recursive:
     def __init__(self, kernel, streams, state, evaluator):
         self.kernel, self.metric, self.evaluator = kernel, kernel.metric, evaluator
         p = self.metric.momentum(streams.normals(state.position.shape[1]))
-        self.numbers = Numbers(streams.uniforms())
+        self.numbers = CounterStream(streams.uniforms())
         x = (state.position[0], p[0], state.gradient[0], state.potential[0])
         self.energy = self.lowest = self.highest = self.total_energy(x)
         self.n_leaves, self.rates, self.diverging = 0, 0.0, False
@@ -144,7 +144,7 @@ def test_is_its_recursive_definition(metric, step_size):
         after, info = kernel.step(streams, state, evaluator)
         for chain in range(n):
             own = State(*(each[[chain]] for each in (state.position, state.potential, state.gradient)))
-            alone = again.of(chain)
+            alone = again.for_chain(chain)
             expected = Recursive(kernel, alone, own, evaluator)
             again.generators[chain] = alone.generators[0]
             assert info.n_steps[chain] == expected.n_leaves and info.diverging[chain] == expected.diverging
@@ -238,13 +238,13 @@ def test_stepping_without_settings_is_refused():
 class TestNumbers:
     def test_are_those_of_splitmix64(self):
         """Of a generator that begins at 0, as published with it; ours begins at the mixed seed, here 0."""
-        numbers = Numbers(np.zeros(1))
+        numbers = CounterStream(np.zeros(1))
         bits = [int(numbers._bits(np.array([k]))[0]) for k in (1, 2, 3)]
         assert bits == [0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F]
 
     def test_are_uniform_and_independent(self):
         """Means and products of 10^5 numbers, coins too; chance of a false alarm 6e-6."""
-        numbers, n = Numbers(np.random.default_rng(4).random(100_000)), 100_000
+        numbers, n = CounterStream(np.random.default_rng(4).random(100_000)), 100_000
         columns = [numbers.uniforms(np.full(n, k)) - 0.5 for k in (2, 3, 4)]
         columns += [numbers.coins(np.full(n, k)) - 0.5 for k in (0, 1, 9)]
         products = [a * b for i, a in enumerate(columns) for b in columns[:i]]

@@ -8,7 +8,7 @@ import pytest
 from leapwise import Evaluator, Target, testing
 from leapwise.errors import InputError
 from leapwise.testing import ExactTarget, gaussian
-from leapwise.testing.statistics import Moments
+from leapwise.testing.statistics import MomentStatistics
 
 NAMES = ("gaussian", "gumbel", "banana", "mixture", "student_t", "exponential")
 every_target = pytest.mark.parametrize("name", NAMES)
@@ -46,7 +46,7 @@ def test_what_is_expected_is_found(name, dim, rng):
     """Up to eleven z-scores, each over 6 with chance 2e-9, or not much more; powers of four are left out."""
     exact = getattr(testing, name)(dim)
     position = exact.positions(rng, 400_000)
-    found = Moments()(position, Evaluator(exact.target).value(position).potential)
+    found = MomentStatistics()(position, Evaluator(exact.target).value(position).potential)
     known = [key for key in exact.expected if "^4" not in key]
     assert len(known) == (4 if dim == 1 else 8)
     for key in known:

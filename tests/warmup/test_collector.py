@@ -7,7 +7,7 @@ import pytest
 
 from leapwise.errors import InputError
 from leapwise.execution import Evaluation
-from leapwise.warmup.learning import Collector, take_accepted
+from leapwise.warmup.learning import TrainingCollector, take_accepted
 
 
 def evaluation(numbers, *, gradient=True, outputs=False):
@@ -16,7 +16,7 @@ def evaluation(numbers, *, gradient=True, outputs=False):
 
 
 def test_everything_is_kept_while_there_is_room():
-    collector = Collector(10)
+    collector = TrainingCollector(10)
     collector.add(evaluation([1, 2]))
     collector.add(evaluation([3], gradient=False))
     training = collector.training()
@@ -26,7 +26,7 @@ def test_everything_is_kept_while_there_is_room():
 
 
 def test_without_gradients_there_are_none():
-    collector = Collector(10)
+    collector = TrainingCollector(10)
     collector.add(evaluation([1, 2], gradient=False, outputs=True))
     assert collector.training().gradient is None
     np.testing.assert_array_equal(collector.training().outputs[:, 0], [3, 6])
@@ -35,7 +35,7 @@ def test_without_gradients_there_are_none():
 @pytest.mark.parametrize("batch", [1, 3, 64])
 @pytest.mark.parametrize("most", [2, 10, 37])
 def test_what_is_held_is_spread_evenly_over_all_that_came(batch, most):
-    collector = Collector(most)
+    collector = TrainingCollector(most)
     for start in range(0, 960, batch):
         collector.add(evaluation(np.arange(start, start + batch)))
     kept = collector.training().position[:, 0]
@@ -45,7 +45,7 @@ def test_what_is_held_is_spread_evenly_over_all_that_came(batch, most):
 
 
 def test_positions_without_mass_and_models_that_did_not_run_are_left_out():
-    collector = Collector(10)
+    collector = TrainingCollector(10)
     x = np.arange(3.0)[:, None]
     collector.add(Evaluation(x, np.array([0.0, np.inf, 1.0]), None, np.array([[1.0], [np.nan], [np.nan]])))
     np.testing.assert_array_equal(collector.training().position, [[0.0]])
@@ -53,7 +53,7 @@ def test_positions_without_mass_and_models_that_did_not_run_are_left_out():
 
 def test_nothing_to_train_on_is_an_error_that_says_what_to_do():
     with pytest.raises(InputError, match="tune="):
-        Collector(10).training()
+        TrainingCollector(10).training()
 
 
 def test_accepted_positions_are_found_among_a_steps_evaluations():

@@ -8,7 +8,7 @@ from gaussians import start_gaussian
 
 from leapwise import DiagonalMetric, Evaluator, State, Streams, Target, UnitMetric
 from leapwise.dynamics import PhasePoint, kinetic_energy, leapfrog
-from leapwise.kernels.trajectory import ExactGuide
+from leapwise.kernels.trajectory import ExactForce
 from leapwise.warmup.tuners import DualAveraging, first_step_size
 
 CURVES = {
@@ -72,7 +72,7 @@ def trial(evaluator, state, metric, step_size, seed):
     n, dim = state.position.shape
     momentum = metric.momentum(Streams(seed, n).normals(dim))
     start = PhasePoint(state.position, momentum, state.potential, state.gradient, np.ones(n, dtype=bool))
-    end, _ = leapfrog(ExactGuide(evaluator).force, metric, start, step_size, np.ones(n, dtype=int))
+    end, _ = leapfrog(ExactForce(evaluator).evaluate, metric, start, step_size, np.ones(n, dtype=int))
     gained = end.potential + kinetic_energy(metric, end.momentum)
     lost = state.potential + kinetic_energy(metric, momentum) - gained
     return np.where(end.complete, lost, np.nan)

@@ -9,7 +9,7 @@ import leapwise as lw
 from leapwise import HMC, NUTS, Evaluator, State, Streams, Target
 from leapwise.kernels import Info
 from leapwise.warmup import warmup_for
-from leapwise.warmup.descent import Descent, descend
+from leapwise.warmup.descent import ChainDescent, descend
 from leapwise.warmup.start import find_start
 from leapwise.warmup.trajectories import Efficiency, rate_inside
 
@@ -107,7 +107,7 @@ class TestDescent:
         evaluator, state = self.start(
             Target(lambda x: -0.5 * x @ precision @ x, lambda x: -precision @ x, dim=2)
         )
-        descent = Descent(state)
+        descent = ChainDescent(state)
         descent.follow(evaluator)
         for found in descent.inverse:
             assert np.abs(np.log(np.linalg.eigvals(found @ precision).real)).max() < np.log(30.0)

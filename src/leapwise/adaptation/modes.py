@@ -314,7 +314,7 @@ def parts(frame: Whitening, draws: np.ndarray, n_parts: int, rng: np.random.Gene
             np.stack([one.factor for one in each]),
             np.zeros(n_parts, dtype=int),
         )
-        before, part = part, jumps.places(draws)
+        before, part = part, jumps.components(draws)
         if (part == before).all():
             break
     return jumps

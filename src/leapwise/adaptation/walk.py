@@ -10,7 +10,7 @@ import numpy as np
 from leapwise.dynamics import DenseMetric
 from leapwise.execution import Evaluator
 from leapwise.kernels import Jumps, SharedStream, State, SurrogateTransition
-from leapwise.kernels.transition import inner_walk
+from leapwise.kernels.transition import walk_on_surrogate
 from leapwise.surrogates import Whitening
 from leapwise.surrogates.compiled import CompiledSurrogate, compile_surrogate
 from leapwise.warmup.tuners import fisher_metric
@@ -100,23 +100,23 @@ def walk(
     kernel: SurrogateTransition, position: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, float]:
     """Return where the inner steps of a kernel lead, and their mean acceptance."""
-    stage, state = kernel.stage(_no_evaluator()), State(position, np.zeros(len(position)))
-    start = stage.enter(state)
-    end, found = inner_walk(kernel, stage, SharedStream(rng, len(position)), start)
+    dynamics, state = kernel.inner_dynamics(_no_evaluator()), State(position, np.zeros(len(position)))
+    start = dynamics.begin(state)
+    end, found = walk_on_surrogate(kernel, dynamics, SharedStream(rng, len(position)), start)
     moved = (end.position != start.position).any(axis=1)
-    return stage.leave(end, moved, state)[0], float(found.acceptance.mean())
+    return dynamics.finish(end, moved, state)[0], float(found.acceptance.mean())
 
 
 def trace(
     kernel: SurrogateTransition, position: np.ndarray, rng: np.random.Generator, n_steps: int
 ) -> np.ndarray:
     """Return successive positions of walks that go on, the first of them included, ``(n_steps + 1, n, dim)``."""
-    stage, state = kernel.stage(_no_evaluator()), State(position, np.zeros(len(position)))
-    point, streams, found = stage.enter(state), SharedStream(rng, len(position)), [position]
+    dynamics, state = kernel.inner_dynamics(_no_evaluator()), State(position, np.zeros(len(position)))
+    point, streams, found = dynamics.begin(state), SharedStream(rng, len(position)), [position]
     for _ in range(n_steps):
-        end, _ = inner_walk(kernel, stage, streams, point)
+        end, _ = walk_on_surrogate(kernel, dynamics, streams, point)
         moved = (end.position != point.position).any(axis=1)
-        state = State(stage.leave(end, moved, state)[0], state.potential)
+        state = State(dynamics.finish(end, moved, state)[0], state.potential)
         found.append(state.position)
         point = end
     return np.stack(found)
@@ -172,8 +172,8 @@ def _for_narrow_places(
 
 def _acceptances(kernel: SurrogateTransition, position: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     """Return how likely inner steps from each position are accepted."""
-    stage, state = kernel.stage(_no_evaluator()), State(position, np.zeros(len(position)))
-    found = inner_walk(kernel, stage, SharedStream(rng, len(position)), stage.enter(state))[1]
+    dynamics, state = kernel.inner_dynamics(_no_evaluator()), State(position, np.zeros(len(position)))
+    found = walk_on_surrogate(kernel, dynamics, SharedStream(rng, len(position)), dynamics.begin(state))[1]
     return np.asarray(found.acceptance)
 
 
@@ -212,7 +212,7 @@ def within_mode(position: np.ndarray, jumps: Jumps | None) -> np.ndarray:
     """
     if jumps is None:
         return position
-    first = np.unique(np.asarray(jumps.belongs), return_index=True)[1]
+    first = np.unique(np.asarray(jumps.component_modes), return_index=True)[1]
     return position - jumps.centres[first[jumps.modes(position)]]
 
 

@@ -9,11 +9,12 @@ from leapwise.dynamics.generalized import (
     RiemannianPoint,
     evaluate_metric,
     generalized_leapfrog,
+    require_solver,
     riemannian_energy,
     riemannian_momentum,
 )
 from leapwise.dynamics.hessian_metric import HessianMetric
-from leapwise.dynamics.leapfrog import Force, Gradient, PhasePoint, glide, leapfrog
+from leapwise.dynamics.leapfrog import Force, Gradient, PhasePoint, leapfrog, plain_leapfrog
 from leapwise.dynamics.metrics import (
     DenseMetric,
     DiagonalMetric,
@@ -26,7 +27,7 @@ from leapwise.dynamics.metrics import (
     check_metric,
     kinetic_energy,
 )
-from leapwise.dynamics.split import swing
+from leapwise.dynamics.split import split_flow
 
 __all__ = [
     "DenseMetric",
@@ -47,10 +48,11 @@ __all__ = [
     "check_metric",
     "evaluate_metric",
     "generalized_leapfrog",
-    "glide",
     "kinetic_energy",
     "leapfrog",
+    "plain_leapfrog",
+    "require_solver",
     "riemannian_energy",
     "riemannian_momentum",
-    "swing",
+    "split_flow",
 ]

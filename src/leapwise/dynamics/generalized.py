@@ -46,6 +46,7 @@ import numpy as np
 from leapwise.checks import require_positive, require_whole
 from leapwise.dynamics.leapfrog import Force
 from leapwise.dynamics.metrics import LocalMetric, ProductMetric, RiemannianMetric, times_rows
+from leapwise.errors import InputError
 
 DEPTH = 4  # residuals remembered
 
@@ -81,6 +82,12 @@ class ImplicitSolver:
         require_positive(self.tolerance, "tolerance", ())
         require_whole("max_iterations", self.max_iterations, 1)
         require_positive(self.return_tolerance, "return_tolerance", ())
+
+
+def require_solver(solver: object) -> None:
+    """Raise unless `solver` is an `ImplicitSolver`."""
+    if not isinstance(solver, ImplicitSolver):
+        raise InputError(f"solver must be an ImplicitSolver, got {solver!r}; leave it out for the default")
 
 
 def fixed_point(

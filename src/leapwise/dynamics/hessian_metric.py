@@ -38,7 +38,7 @@ from leapwise.errors import InputError
 Form = Literal["full", "diagonal", "softabs"]
 
 
-class Curved(Protocol):
+class HessianPotential(Protocol):
     """A potential with second derivatives and contractions of its third."""
 
     def hessian(self, position: np.ndarray) -> np.ndarray:
@@ -79,7 +79,7 @@ class HessianMetric:
             [0., 4.]]])
     """
 
-    potential: Curved
+    potential: HessianPotential
     form: Form = "full"
     floor: float = 1e-3
 
@@ -125,7 +125,7 @@ class HessianMetric:
 
 @dataclass(frozen=True, eq=False)
 class _Full:
-    potential: Curved
+    potential: HessianPotential
     position: np.ndarray
     matrix: np.ndarray
     cholesky: np.ndarray
@@ -146,7 +146,7 @@ class _Full:
 class _Spectral:
     """A metric :math:`Q\\, g\\, Q^T` from eigenvalues of the Hessian, or of its diagonal (then Q is None)."""
 
-    potential: Curved
+    potential: HessianPotential
     position: np.ndarray
     matrix: np.ndarray
     cholesky: np.ndarray
@@ -172,13 +172,15 @@ class _Spectral:
         return _trace(self.potential, self.position, matrix)
 
 
-def _trace(potential: Curved, position: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+def _trace(potential: HessianPotential, position: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     return ask_surrogate(
         potential, potential.trace_contraction, position.shape, "contractions", position, matrix
     )
 
 
-def _diagonal(potential: Curved, position: np.ndarray, hessian: np.ndarray, floor: float) -> _Spectral:
+def _diagonal(
+    potential: HessianPotential, position: np.ndarray, hessian: np.ndarray, floor: float
+) -> _Spectral:
     found = np.diagonal(hessian, axis1=1, axis2=2)
     root = np.hypot(found, 2.0 * floor)
     # Written for both signs: h + sqrt(h^2 + 4f^2) cancels where h is far below zero.
@@ -187,7 +189,9 @@ def _diagonal(potential: Curved, position: np.ndarray, hessian: np.ndarray, floo
     return _Spectral(potential, position, _diagonals(values), cholesky, None, values, values / root)
 
 
-def _softabs(potential: Curved, position: np.ndarray, hessian: np.ndarray, floor: float) -> _Spectral:
+def _softabs(
+    potential: HessianPotential, position: np.ndarray, hessian: np.ndarray, floor: float
+) -> _Spectral:
     finite = np.isfinite(hessian).all(axis=(1, 2))
     eigenvalues, vectors = np.full(position.shape, np.nan), np.full(hessian.shape, np.nan)
     eigenvalues[finite], vectors[finite] = np.linalg.eigh(hessian[finite])

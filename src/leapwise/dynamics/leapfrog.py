@@ -127,7 +127,7 @@ def leapfrog(
     return end, n_taken
 
 
-def glide(
+def plain_leapfrog(
     gradient: Gradient,
     metric: EuclideanMetric,
     start: PhasePoint,
@@ -151,7 +151,7 @@ def glide(
     >>> from leapwise.dynamics import UnitMetric
     >>> q, p = np.array([[1.0]]), np.array([[0.0]])
     >>> start = PhasePoint(q, p, np.array([0.5]), q, complete=np.array([True]))
-    >>> end = glide(lambda q: q, UnitMetric(), start, np.array([2 * np.pi / 1000]), np.array([1000]))
+    >>> end = plain_leapfrog(lambda q: q, UnitMetric(), start, np.array([2 * np.pi / 1000]), np.array([1000]))
     >>> bool(abs(end.position[0, 0] - 1.0) < 1e-4)
     True
     """

@@ -33,7 +33,7 @@ from leapwise.dynamics.leapfrog import Gradient
 FEW_ROWS = 16
 
 
-def swing(
+def split_flow(
     gradient: Gradient,
     position: np.ndarray,
     momentum: np.ndarray,
@@ -66,7 +66,7 @@ def swing(
     A quarter of a turn makes the position of a standard normal out of the momentum:
 
     >>> q, p = np.array([[1.0, 0.0]]), np.array([[0.3, 0.5]])
-    >>> end, _, _ = swing(lambda q: q, q, p, np.array([np.pi / 4]), np.array([2]))
+    >>> end, _, _ = split_flow(lambda q: q, q, p, np.array([np.pi / 4]), np.array([2]))
     >>> end.round(12)
     array([[0.3, 0.5]])
     """

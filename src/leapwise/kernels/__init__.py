@@ -1,8 +1,16 @@
-"""Markov transitions of a batch of chains, each leaving the exact posterior invariant.
+"""Markov kernels for a batch of chains. Each leaves the exact posterior invariant.
 
-A kernel is one frozen object with ``step(streams, state, evaluator) -> state, info``. *State* is what the next step
-needs, *Info* is what a person wants to know; random numbers come from *streams*, one for each chain; exact
-evaluations come from the evaluator; and only `correction` says accept.
+A kernel is a frozen object with one method, ``step(streams, state, evaluator) -> state, info``:
+
+- `State` holds what the next step needs, `Info` what a person wants to know about this one;
+- random numbers come from `streams`, one stream for each chain;
+- exact values and gradients come from the `evaluator`;
+- only the functions of `leapwise.kernels.accept` decide whether a proposal is accepted.
+
+The proof of invariance of each kernel is in the docstring of its class.
+
+Notation: position q, momentum p, exact potential U, potential of the surrogate U~, discrepancy D = U - U~, mass matrix
+M or metric G(q), kinetic energy K, energy H = U + K, step size epsilon.
 """
 
 from leapwise.kernels.hmc import HMC

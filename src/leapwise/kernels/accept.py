@@ -1,29 +1,30 @@
-r"""The only place that says accept.
+r"""Accept rules: the only place where the library decides whether a proposal is accepted.
 
-**Metropolis.** Let :math:`T` be a map of phase space that preserves volume and whose inverse is itself with the
-momentum reversed, and let momenta be drawn anew from :math:`\exp(-K)` before each step. Proposing :math:`T(x)` and
-accepting with probability :math:`\min(1, e^{H(x) - H(T(x))})` leaves :math:`\exp(-H)` invariant: the flow of
-probability from :math:`x` to :math:`T(x)` is
+**Metropolis.** Let :math:`T` be a map of phase space that preserves volume and is its own inverse up to the sign of the
+momentum. Let the momentum be drawn from :math:`\exp(-K)` before each step. Proposing :math:`T(x)` and accepting it with
+probability :math:`\min(1, e^{H(x) - H(T(x))})` leaves :math:`\exp(-H)` invariant, because the flow of probability from
+:math:`x` to :math:`T(x)` is
 
 .. math:: e^{-H(x)} \min(1, e^{H(x) - H(T(x))}) = \min(e^{-H(x)}, e^{-H(T(x))}),
 
-the same as from :math:`T(x)`, reversed, back to :math:`x`. It does not matter what made :math:`T`; it matters that
-:math:`H` holds the *exact* potential, and that proposals which were given up are given up both ways.
+which is the same as the flow from :math:`T(x)`, with its momentum reversed, back to :math:`x`. The force behind
+:math:`T` does not matter. Two conditions do: :math:`H` contains the *exact* potential, and a trajectory that is
+abandoned in one direction is abandoned in the other direction too.
 
 **Surrogate transition.** Let :math:`P(x, dy)` be *any* kernel that is reversible for :math:`e^{-\tilde U}`. Proposing
-:math:`y \sim P(x, \cdot)` and accepting with probability :math:`\min(1, e^{D(x) - D(y)})`, where
-:math:`D = U - \tilde U`, is reversible for :math:`e^{-U} = e^{-D} e^{-\tilde U}`: the flow from x to y is
+:math:`y \sim P(x, \cdot)` and accepting it with probability :math:`\min(1, e^{D(x) - D(y)})`, where
+:math:`D = U - \tilde U`, is reversible for :math:`e^{-U} = e^{-D} e^{-\tilde U}`. The flow from x to y is
 
 .. math::
     e^{-D(x)} e^{-\tilde U(x)} P(x, dy) \min(1, e^{D(x) - D(y)})
     = e^{-\tilde U(x)} P(x, dy) \min(e^{-D(x)}, e^{-D(y)}),
 
-the same from y to x, because :math:`e^{-\tilde U(x)} P(x, dy)\, dx` is.
+and it is symmetric in x and y because :math:`e^{-\tilde U(x)} P(x, dy)\, dx` is.
 
-**Progressive.** Of points that come one after another, take each instead of the one taken so far with probability its
-weight over the weight of all so far, itself included: that draws one of them in proportion to the weights. Take one
-set of points instead of another, of weights :math:`w'` and :math:`w`, with probability :math:`\min(1, w'/w)`: that is
-Metropolis. `NUTS` says why it may do both.
+**Progressive sampling**, for the trees of NUTS. Points come one after another. Each replaces the current choice with
+probability (its weight) / (the total weight so far, its own included). The final choice is then drawn in proportion to
+the weights. A set of points of weight :math:`w'` replaces a set of weight :math:`w` with probability
+:math:`\min(1, w'/w)`, which is Metropolis. The docstring of `NUTS` proves that it may use both.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ import numpy as np
 def metropolis(
     energy: np.ndarray, proposal_energy: np.ndarray, uniforms: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Decide which proposals stand.
+    """Accept or reject proposals by their exact energies.
 
     Parameters
     ----------
     energy : ndarray of shape (n,)
-        Exact energy of each chain; where it is not finite no proposal is accepted.
+        Exact energy of each chain. If it is not finite, the proposal is rejected.
     proposal_energy : ndarray of shape (n,)
-        Exact energy of each proposal; not finite where there is none, which is never accepted.
+        Exact energy of each proposal. If it is not finite, the proposal is rejected.
     uniforms : ndarray of shape (n,)
         Uniform numbers on [0, 1).
 
@@ -49,7 +50,7 @@ def metropolis(
     -------
     accepted : ndarray of bool, shape (n,)
     probability : ndarray of shape (n,)
-        With which each was accepted.
+        Acceptance probability of each proposal.
 
     Examples
     --------
@@ -58,7 +59,7 @@ def metropolis(
     """
     with np.errstate(over="ignore", invalid="ignore"):
         probability = np.exp(-np.maximum(0.0, proposal_energy - energy))
-    # A difference of finite numbers is one, or too large to hold, and then says which way it goes.
+    # If both energies are finite, their difference is finite or overflows with the right sign: both are handled by exp.
     usable = np.isfinite(energy) & np.isfinite(proposal_energy)
     if not usable.all():
         probability[~usable] = 0.0
@@ -68,13 +69,13 @@ def metropolis(
 def surrogate_transition(
     discrepancy: np.ndarray, proposal_discrepancy: np.ndarray, uniforms: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Decide which proposals of a kernel that is reversible for a surrogate stand for the exact potential.
+    """Accept or reject proposals of a kernel that is reversible for a surrogate.
 
     Parameters
     ----------
     discrepancy, proposal_discrepancy : ndarray of shape (n,)
-        Exact potential less the surrogate's, of each chain and of each proposal; where one of them is not finite the
-        proposal is not accepted.
+        Exact potential minus the surrogate's, at each chain and at each proposal. If one of them is not finite, the
+        proposal is rejected.
     uniforms : ndarray of shape (n,)
         Uniform numbers on [0, 1).
 
@@ -82,7 +83,7 @@ def surrogate_transition(
     -------
     accepted : ndarray of bool, shape (n,)
     probability : ndarray of shape (n,)
-        With which each was accepted.
+        Acceptance probability of each proposal.
 
     Examples
     --------
@@ -93,14 +94,14 @@ def surrogate_transition(
 
 
 def progressive(log_weight: np.ndarray, log_other: np.ndarray, uniforms: np.ndarray) -> np.ndarray:
-    """Decide which points, or sets of them, are taken instead of what was taken so far.
+    """Decide which new points, or sets of points, replace the current choice.
 
     Parameters
     ----------
     log_weight : ndarray of shape (n,)
-        Logarithm of the weight of the new; minus infinity, or NaN, where it is never taken.
+        Log-weight of the new point or set. It is never chosen where this is minus infinity or NaN.
     log_other : ndarray of shape (n,)
-        That of what it is compared with.
+        Log-weight that it is compared with.
     uniforms : ndarray of shape (n,)
         Uniform numbers on [0, 1).
 

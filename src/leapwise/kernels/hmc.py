@@ -14,28 +14,33 @@ from leapwise.kernels.accept import metropolis
 from leapwise.kernels.state import Info, State
 from leapwise.kernels.streams import AnyStreams
 from leapwise.kernels.trajectory import (
-    ExactGuide,
-    Guide,
-    Lengths,
+    ExactForce,
+    TrajectoryForce,
+    TrajectorySettings,
     require_acceptance,
     require_euclidean,
     unknown_gradients,
 )
 
+#: A trajectory whose energy rises by more than this is reported as diverging. The limit of Stan and PyMC; such a
+#: proposal is accepted with probability exp(-1000), so the value has no effect on draws.
 MAX_ENERGY_ERROR = 1000.0
 
 
 @dataclass(frozen=True, eq=False)
-class HMC(Lengths):
+class HMC(TrajectorySettings):
     r"""Hamiltonian Monte Carlo (Algorithm 1 of the paper).
 
-    Invariant because: momenta are drawn from :math:`N(0, M)`, independent of the position; leapfrog preserves volume
-    and is reversible (`leapwise.dynamics.leapfrog`); the number and size of its steps are drawn independently of
-    the state; trajectories are given up symmetrically; and `metropolis` accepts on the exact energy.
+    Each step draws a momentum, runs one leapfrog trajectory with exact gradients, and accepts or rejects its end.
 
-    Settings left out are learnt in the warm-up of `sample`; with `step_size` given and `metric` left out, the
-    metric is the identity. With neither step size nor length given, warm-up chooses between one length and `NUTS`, and
-    aims at an acceptance of at least 0.9 where the scale of the posterior varies.
+    **Invariant because** momenta are drawn from :math:`N(0, M)`, independently of the position; leapfrog preserves
+    volume and is reversible (`leapwise.dynamics.leapfrog`); the number and size of its steps are drawn independently of
+    the state; a trajectory that is abandoned is abandoned in both directions; and `metropolis` accepts on the exact
+    energy.
+
+    The warm-up of `sample` learns the settings that are left out. If `step_size` is given and `metric` is not, the
+    metric is the identity. If neither a step size nor a length is given, the warm-up chooses between a single length
+    and `NUTS`, and aims at an acceptance rate of at least 0.9 where the scale of the posterior varies.
 
     Parameters
     ----------
@@ -48,9 +53,10 @@ class HMC(Lengths):
     jitter : float
         Relative half-width of that variation.
     metric : EuclideanMetric or {"unit", "diagonal", "dense"}, optional
-        Distribution of momenta; a word asks warm-up to learn one of that shape. Left out: dense up to 200 dimensions.
+        Distribution of momenta. A word asks the warm-up to learn a metric of that shape. By default "dense" up to 200
+        dimensions and "diagonal" above.
     target_acceptance : float
-        What the step size is tuned for.
+        Acceptance rate that the step size is tuned for.
 
     Examples
     --------
@@ -73,33 +79,37 @@ class HMC(Lengths):
         require_acceptance(self.target_acceptance)
 
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
-        """Move every chain by one trajectory and one exact decision."""
+        """Move every chain by one trajectory."""
         metric = self.metric
         if metric is None or isinstance(metric, str):
             raise InputError(
                 "HMC has no metric to step with; give metric=UnitMetric(), or let sample() tune it"
             )
-        return with_gradients_paid(
-            state, *euclidean_step(self, metric, ExactGuide(evaluator), streams, state)
+        return count_start_gradients(
+            state, *euclidean_step(self, metric, ExactForce(evaluator), streams, state)
         )
 
 
-def with_gradients_paid(before: State, state: State, info: Info) -> tuple[State, Info]:
-    """Count the gradients at the start of a step that a surrogate had not left there."""
+def count_start_gradients(before: State, state: State, info: Info) -> tuple[State, Info]:
+    """Add to the counts the gradients at the start of the step that were not known, after a surrogate's step."""
     unknown = unknown_gradients(before)
     return state, replace(info, n_exact=info.n_exact + unknown) if unknown.any() else info
 
 
 def euclidean_step(
-    lengths: Lengths, metric: EuclideanMetric, guide: Guide, streams: AnyStreams, state: State
+    settings: TrajectorySettings,
+    metric: EuclideanMetric,
+    force: TrajectoryForce,
+    streams: AnyStreams,
+    state: State,
 ) -> tuple[State, Info]:
-    """Draw momenta, follow the guide by leapfrog, and decide on the exact energy."""
-    step_size, n_steps = lengths.draw(streams)
+    """Draw momenta, run leapfrog trajectories under a force, and accept on the exact energy."""
+    step_size, n_steps = settings.draw(streams)
     momentum = metric.momentum(streams.normals(state.position.shape[1]))
-    state, potential, gradient = guide.begin(state)
+    state, potential, gradient = force.begin(state)
     start = PhasePoint(state.position, momentum, potential, gradient, np.ones(len(momentum), dtype=bool))
-    end, n_taken = guide.follow(metric, start, step_size, n_steps)
-    proposal, discrepancy = guide.finish(end.position, end.potential, end.gradient, end.complete)
+    end, n_taken = force.follow(metric, start, step_size, n_steps)
+    proposal, discrepancy = force.finish(end.position, end.potential, end.gradient, end.complete)
     energy = state.potential + kinetic_energy(metric, momentum)
     end_energy = np.where(end.complete, proposal.potential + kinetic_energy(metric, end.momentum), np.nan)
     error = end_energy - energy
@@ -112,7 +122,7 @@ def euclidean_step(
         energy=np.where(accepted, end_energy, energy),
         energy_error=error,
         diverging=~(error <= MAX_ENERGY_ERROR),
-        n_exact=guide.n_exact(n_taken, end.complete),
+        n_exact=force.n_exact(n_taken, end.complete),
         proposal=end.position,
         proposal_momentum=end.momentum,
         discrepancy=discrepancy,

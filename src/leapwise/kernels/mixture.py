@@ -1,4 +1,4 @@
-"""A mixture of kernels: each step is made by one of them, by lot."""
+"""A mixture of kernels: each step is made by one of them, chosen at random."""
 
 from __future__ import annotations
 
@@ -15,18 +15,19 @@ from leapwise.kernels.streams import AnyStreams
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    r"""One of several kernels at each step, chosen by lot.
+    r"""One of several kernels at each step, chosen at random.
 
-    Invariant because: every kernel leaves the posterior :math:`\pi` invariant, the weights :math:`w_i` do not depend on
-    the state, and so :math:`\pi \sum_i w_i P_i = \sum_i w_i \pi P_i = \pi`; it is reversible if all of them are. One
-    lot serves all chains of a step, which makes the same marginal law for each.
+    **Invariant because** every kernel :math:`P_i` leaves the posterior :math:`\pi` invariant and the weights
+    :math:`w_i` do not depend on the state, so :math:`\pi \sum_i w_i P_i = \sum_i w_i \pi P_i = \pi`. It is reversible
+    if all of them are. One choice serves all chains of a step; the law of each single chain is the same as with choices
+    of its own.
 
     Parameters
     ----------
     kernels : sequence of kernels
-        Each exact.
+        Exact kernels.
     weights : array_like
-        How often each is taken; they are divided by their sum.
+        Relative frequency of each kernel; they are divided by their sum.
 
     Examples
     --------
@@ -60,12 +61,13 @@ class Mixture:
 
     @property
     def is_exact(self) -> bool:
-        """Whether all of its kernels are."""
+        """Whether all of its kernels are exact."""
         return all(kernel.is_exact for kernel in self.kernels)
 
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
-        """Draw a lot, and let that kernel move every chain."""
-        lot = float(streams.common_uniforms()[0])
-        part = min(int(np.searchsorted(np.cumsum(self.weights), lot, side="right")), len(self.kernels) - 1)
+        """Choose a kernel, and let it move every chain."""
+        uniform = float(streams.common_uniforms()[0])
+        index = int(np.searchsorted(np.cumsum(self.weights), uniform, side="right"))
+        part = min(index, len(self.kernels) - 1)  # rounding may leave the sum of the weights below 1
         state, info = self.kernels[part].step(streams, state, evaluator)
         return state, replace(info, part=np.full(streams.n_chains, part))

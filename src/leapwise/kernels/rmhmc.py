@@ -1,4 +1,4 @@
-"""Hamiltonian Monte Carlo on a Riemannian manifold."""
+"""Hamiltonian Monte Carlo with a metric that depends on the position."""
 
 from __future__ import annotations
 
@@ -12,38 +12,42 @@ from leapwise.dynamics import (
     RiemannianPoint,
     evaluate_metric,
     generalized_leapfrog,
+    require_solver,
     riemannian_energy,
     riemannian_momentum,
 )
 from leapwise.errors import InputError
 from leapwise.execution import Evaluator
 from leapwise.kernels.accept import metropolis
-from leapwise.kernels.hmc import MAX_ENERGY_ERROR, with_gradients_paid
+from leapwise.kernels.hmc import MAX_ENERGY_ERROR, count_start_gradients
 from leapwise.kernels.state import Info, State
 from leapwise.kernels.streams import AnyStreams
-from leapwise.kernels.trajectory import ExactGuide, Guide, Lengths, require_acceptance
+from leapwise.kernels.trajectory import ExactForce, TrajectoryForce, TrajectorySettings, require_acceptance
 
 
 @dataclass(frozen=True, eq=False)
-class RMHMC(Lengths):
-    r"""Riemannian manifold HMC (Girolami and Calderhead; section 2.2 of the paper).
+class RMHMC(TrajectorySettings):
+    r"""Riemannian manifold HMC (Girolami and Calderhead, 2011; section 2.2 of the paper).
 
-    Invariant because: the same metric :math:`G` gives the momenta :math:`p \sim N(0, G(q))`, the dynamics and the
-    energy :math:`U + \frac12 \log\det G + \frac12 p^T G^{-1} p`; the generalised leapfrog preserves volume and is
-    reversible wherever its implicit equations are solved and the way back returns, which is checked at every step
-    (`leapwise.dynamics.generalized`), and is rejected elsewhere; lengths are drawn independently of
-    the state; and `metropolis` accepts on that energy with the exact :math:`U`.
+    Like `HMC`, with a mass matrix :math:`G(q)` that depends on the position, and the generalised leapfrog.
+
+    **Invariant because** the same metric :math:`G` is used for the momenta :math:`p \sim N(0, G(q))`, for the dynamics
+    and for the energy :math:`U + \frac12 \log\det G + \frac12 p^T G^{-1} p`; the generalised leapfrog preserves volume
+    and is reversible wherever its implicit equations are solved and the step back returns to the start, which is
+    checked at every step (`leapwise.dynamics.generalized`), and the proposal is rejected elsewhere; lengths are drawn
+    independently of the state; and `metropolis` accepts on that energy with the exact :math:`U`.
 
     Parameters
     ----------
     step_size, n_steps, trajectory_length, jitter
-        As for `HMC`. `sample` tunes a step size that is left out; the length defaults to 1.5, a quarter turn.
+        As for `HMC`. `sample` tunes a step size that is left out. The default length is 1.5, about a quarter period.
     metric : RiemannianMetric
-        Such as the Fisher information; `Problem.metric` has it for the built-in problems. It is asked at unconstrained
-        *positions*, not at parameters inside their bounds. Its contraction ν must be right: unlike a wrong gradient, a
-        wrong ν does not preserve volume, and the draws would be biased. `sample` checks it at the start.
+        For example the Fisher information; the built-in problems have it as `Problem.metric`. It is evaluated at
+        unconstrained *positions*, not at parameters inside their bounds. Its contraction ν must be correct: unlike a
+        wrong gradient, a wrong ν destroys the preservation of volume and biases the draws. `sample` checks it at the
+        start.
     target_acceptance : float
-        What the step size is tuned for.
+        Acceptance rate that the step size is tuned for.
     solver : ImplicitSolver
         Tolerances of the implicit equations.
 
@@ -86,44 +90,41 @@ class RMHMC(Lengths):
                 f"RMHMC needs a metric with a method at(position), got {self.metric!r}; "
                 "the built-in problems have one as problem.metric"
             )
-        if not isinstance(self.solver, ImplicitSolver):
-            raise InputError(
-                f"solver must be an ImplicitSolver, got {self.solver!r}; leave it out, or make one"
-            )
+        require_solver(self.solver)
         require_acceptance(self.target_acceptance)
 
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
-        """Move every chain by one trajectory and one exact decision."""
+        """Move every chain by one trajectory."""
         assert self.metric is not None
-        guide = ExactGuide(evaluator)
-        moved = riemannian_step(self, self.metric, self.solver, guide, streams, state)
-        return with_gradients_paid(state, *moved)
+        force = ExactForce(evaluator)
+        moved = riemannian_step(self, self.metric, self.solver, force, streams, state)
+        return count_start_gradients(state, *moved)
 
 
 def riemannian_step(
-    lengths: Lengths,
+    settings: TrajectorySettings,
     metric: RiemannianMetric,
     solver: ImplicitSolver,
-    guide: Guide,
+    force: TrajectoryForce,
     streams: AnyStreams,
     state: State,
 ) -> tuple[State, Info]:
-    """Draw momenta, follow the guide by generalised leapfrog, and decide on the exact energy."""
-    step_size, n_steps = lengths.draw(streams)
+    """Draw momenta, run generalised leapfrog trajectories under a force, and accept on the exact energy."""
+    step_size, n_steps = settings.draw(streams)
     known = state.known_metric is not None and state.known_metric[0] is metric
     local = state.known_metric[1] if known else evaluate_metric(metric, state.position)  # type: ignore[index]
     momentum = riemannian_momentum(local, streams.normals(state.position.shape[1]))
     usable = np.isfinite(momentum).all(axis=1)
-    state, potential, gradient = guide.begin(state)
+    state, potential, gradient = force.begin(state)
     start = RiemannianPoint(state.position, momentum, potential, gradient, local, usable, ~usable)
-    end, n_taken, n_metrics = generalized_leapfrog(guide.force, metric, start, step_size, n_steps, solver)
-    proposal, discrepancy = guide.finish(end.position, end.potential, end.gradient, end.complete)
+    end, n_taken, n_metrics = generalized_leapfrog(force.evaluate, metric, start, step_size, n_steps, solver)
+    proposal, discrepancy = force.finish(end.position, end.potential, end.gradient, end.complete)
     energy = riemannian_energy(replace(start, potential=state.potential))
     end_energy = riemannian_energy(replace(end, potential=proposal.potential))
     end_energy = np.where(end.complete, end_energy, np.nan)
     accepted, probability = metropolis(energy, end_energy, streams.uniforms())
     new = state.accept(accepted, proposal)
-    # A metric cannot be put together from rows of two, so it is remembered only if all chains agree.
+    # A metric object cannot be assembled from rows of two others, so it is stored only if all chains agree.
     if accepted.all() or not accepted.any():
         new = replace(new, known_metric=(metric, end.local if accepted.all() else local))
     return new, Info(
@@ -134,7 +135,7 @@ def riemannian_step(
         energy=np.where(accepted, end_energy, energy),
         energy_error=end_energy - energy,
         diverging=~(end_energy - energy <= MAX_ENERGY_ERROR) & ~end.unsolved,
-        n_exact=guide.n_exact(n_taken, end.complete),
+        n_exact=force.n_exact(n_taken, end.complete),
         proposal=end.position,
         proposal_momentum=end.momentum,
         n_metrics=n_metrics + (not known),

@@ -1,4 +1,4 @@
-"""What passes between steps of a kernel, and what is told about them."""
+"""The types that kernels share: `State`, `Info` and the protocol `Kernel`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from leapwise.kernels.streams import AnyStreams
 
 
 class KnownForce(NamedTuple):
-    """A surrogate, with its gradients ``(chains, dim)`` and potentials ``(chains,)`` where the chains are, as known."""
+    """A surrogate with its gradients ``(chains, dim)`` and potentials ``(chains,)`` at the chains, if computed."""
 
     surrogate: object
     gradient: np.ndarray | None = None
@@ -22,93 +22,103 @@ class KnownForce(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class State:
-    """Where the chains are, with the exact answers there, so that none is paid for twice.
+    """Positions of the chains, with everything already computed there, so that nothing is evaluated twice.
 
-    `known_metric` and `known_force` hold a metric and a surrogate with what they are where the chains are.
+    Parameters
+    ----------
+    position : ndarray of shape (chains, dim)
+    potential : ndarray of shape (chains,)
+        Exact potentials.
+    gradient : ndarray of shape (chains, dim), optional
+        Exact gradients; NaN in rows where the gradient is not known.
+    known_metric : tuple, optional
+        A Riemannian metric and its values at the positions.
+    known_force : KnownForce, optional
+        A surrogate and its values at the positions.
     """
 
-    position: np.ndarray  # (chains, dim)
-    potential: np.ndarray  # (chains,)
-    gradient: np.ndarray | None = None  # (chains, dim), where known; NaN in rows where it is not
+    position: np.ndarray
+    potential: np.ndarray
+    gradient: np.ndarray | None = None
     known_metric: tuple[RiemannianMetric, InvertedMetric] | None = None
     known_force: KnownForce | None = None
 
     @classmethod
     def from_evaluation(cls, evaluation: Evaluation) -> State:
-        """Start from exact answers."""
+        """Return the state of chains at evaluated positions."""
         return cls(evaluation.position, evaluation.potential, evaluation.gradient)
 
     def accept(self, accepted: np.ndarray, proposal: State) -> State:
-        """Take the proposal's rows where it was accepted."""
+        """Return the proposal's rows where it was accepted, and this state's rows elsewhere."""
         rows = accepted[:, None]
         return State(
             np.where(rows, proposal.position, self.position),
             np.where(accepted, proposal.potential, self.potential),
-            _chosen(rows, proposal.gradient, self.gradient),
-            known_force=_joined(accepted, self.known_force, proposal.known_force),
+            _choose_gradient(rows, proposal.gradient, self.gradient),
+            known_force=_choose_force(accepted, self.known_force, proposal.known_force),
         )
 
 
-def _chosen(rows: np.ndarray, new: np.ndarray | None, old: np.ndarray | None) -> np.ndarray | None:
-    """Take the new gradients where `rows`, the old ones elsewhere, and NaN for those that are not known."""
+def _choose_gradient(rows: np.ndarray, new: np.ndarray | None, old: np.ndarray | None) -> np.ndarray | None:
+    """Return the new gradients where `rows`, the old ones elsewhere, and NaN where the one needed is not known."""
     if new is None and old is None:
         return None
     return np.where(rows, np.nan if new is None else new, np.nan if old is None else old)
 
 
-def _joined(accepted: np.ndarray, old: KnownForce | None, new: KnownForce | None) -> KnownForce | None:
-    """Take the new rows where accepted, if both are of one force."""
+def _choose_force(accepted: np.ndarray, old: KnownForce | None, new: KnownForce | None) -> KnownForce | None:
+    """Return the new rows where accepted, or None if the two are not of one surrogate."""
     if old is None or new is None or old.surrogate is not new.surrogate:
         return None
     return KnownForce(
         new.surrogate,
-        _both(accepted[:, None], new.gradient, old.gradient),
-        _both(accepted, new.potential, old.potential),
+        _choose(accepted[:, None], new.gradient, old.gradient),
+        _choose(accepted, new.potential, old.potential),
     )
 
 
-def _both(rows: np.ndarray, new: np.ndarray | None, old: np.ndarray | None) -> np.ndarray | None:
-    """Take the new where `rows`, if both are known."""
+def _choose(rows: np.ndarray, new: np.ndarray | None, old: np.ndarray | None) -> np.ndarray | None:
+    """Return the new values where `rows` and the old ones elsewhere, or None if one of them is not known."""
     return None if new is None or old is None else np.where(rows, new, old)
 
 
 @dataclass(frozen=True, eq=False)
 class Info:
-    """One step of each chain, for the record and for warm-up; every array has one entry a chain.
+    """What happened in one step. Every array has one entry for each chain.
 
     Attributes
     ----------
     accepted : ndarray of bool
     acceptance_rate : ndarray
-        Probability with which the proposal was accepted.
+        Acceptance probability of the proposal.
     step_size, n_steps : ndarray
-        As used in this step.
+        Step size and number of steps of this step's trajectory.
     energy : ndarray
-        Of the chain after the step, with the momentum that brought it there.
+        Energy after the step, with the momentum that belongs to it.
     energy_error : ndarray
-        Energy of the proposal minus that of the start; NaN if the trajectory was given up.
+        Energy of the proposal minus energy of the start. NaN if the trajectory was abandoned.
     diverging : ndarray of bool
-        Whether the trajectory was given up, or its energy rose by more than 1000.
+        Whether the trajectory was abandoned, or its energy rose by more than 1000.
     n_exact : ndarray of int
-        Exact evaluations (values or gradients) spent.
+        Exact evaluations (values or gradients) used.
     proposal, proposal_momentum : ndarray of shape (chains, dim)
-        Where the trajectory ended.
+        End of the trajectory.
     n_metrics : ndarray of int
         Evaluations of a Riemannian metric.
     unsolved : ndarray of bool
-        Whether an implicit equation was not solved, or not reversibly, and the proposal rejected for it.
+        Whether the proposal was rejected because an implicit equation was not solved, or not reversibly.
     discrepancy : ndarray
-        Exact potential less the surrogate's at the proposal; NaN if there was none.
+        Exact potential minus the surrogate's at the proposal. NaN if there was no proposal.
     inner_acceptance : ndarray
-        Mean probability with which inner steps on a surrogate were accepted.
+        Mean acceptance probability of the inner steps on a surrogate.
     proposal_potential : ndarray
-        Exact potential of the proposal of a surrogate; NaN if there was none.
+        Exact potential at the proposal of a surrogate. NaN if there was no proposal.
     part : ndarray of int
-        Which kernel of a mixture made the step.
+        Index of the kernel of a `Mixture` that made the step.
     left : ndarray of bool
-        Whether the trajectory was given up because it left the support.
+        Whether the trajectory was abandoned because it left the support.
     mode : ndarray of int
-        In which of the modes that chains jump between the chain is after the step, from 1.
+        Mode of the chain after the step, counted from 1, for kernels that jump between modes.
     """
 
     accepted: np.ndarray
@@ -132,11 +142,11 @@ class Info:
 
 
 class Kernel(Protocol):
-    """A Markov transition of a batch of chains."""
+    """A Markov kernel for a batch of chains."""
 
     @property
     def is_exact(self) -> bool:
-        """Whether it leaves the exact posterior invariant; `sample` refuses a kernel that does not."""
+        """Whether it leaves the exact posterior invariant. `sample` refuses a kernel that does not."""
         ...
 
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:

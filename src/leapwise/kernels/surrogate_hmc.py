@@ -1,4 +1,4 @@
-"""Hamiltonian Monte Carlo on surrogates of the potential: one exact value a draw."""
+"""Hamiltonian Monte Carlo along trajectories of a surrogate: one exact value for each draw."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from leapwise.dynamics import (
     ImplicitSolver,
     RiemannianMetric,
     UnitMetric,
+    require_solver,
 )
 from leapwise.errors import InputError
 from leapwise.execution import Evaluator
@@ -19,24 +20,25 @@ from leapwise.kernels.hmc import euclidean_step
 from leapwise.kernels.rmhmc import riemannian_step
 from leapwise.kernels.state import Info, State
 from leapwise.kernels.streams import AnyStreams
-from leapwise.kernels.trajectory import Lengths, SurrogateGuide
+from leapwise.kernels.trajectory import SurrogateForce, TrajectorySettings
 from leapwise.surrogates import Fitted
 from leapwise.surrogates.compiled import CompiledSurrogate, compile_surrogate
 
 
 @dataclass(frozen=True, eq=False)
-class Guided(Lengths):
-    """What kernels share that follow a trained surrogate."""
+class SurrogateKernel(TrajectorySettings):
+    """Base class of kernels whose trajectories follow a trained surrogate."""
 
     surrogate: Fitted | None = None
 
     is_exact = True
-    together = True  # one length for all chains of a step, so that each step serves all of them
+    common_length = True  # so that every call of the surrogate serves all chains
 
     def __post_init__(self) -> None:
         super().__post_init__()
         _require_fitted(type(self).__name__, self.surrogate)
 
+    # The compiled functions of the surrogate cannot be pickled, and are made again when needed.
     def __getstate__(self) -> dict[str, Any]:
         return {each.name: getattr(self, each.name) for each in fields(self)}
 
@@ -45,18 +47,18 @@ class Guided(Lengths):
 
     @cached_property
     def _compiled(self) -> CompiledSurrogate:
-        """The surrogate as bare functions."""
+        """The surrogate's potential and gradient as plain functions."""
         return compile_surrogate(self.surrogate)  # type: ignore[arg-type]
 
-    def guide(self, evaluator: Evaluator) -> SurrogateGuide:
-        """Return what leads its trajectories."""
+    def force(self, evaluator: Evaluator) -> SurrogateForce:
+        """Return the force that drives its trajectories."""
         assert self.surrogate is not None
-        return SurrogateGuide(self.surrogate, self._compiled, evaluator)
+        return SurrogateForce(self.surrogate, self._compiled, evaluator)
 
 
 @dataclass(frozen=True, eq=False)
-class EuclideanGuided(Guided):
-    """The same, with momenta whose distribution does not depend on the position."""
+class EuclideanSurrogateKernel(SurrogateKernel):
+    """A surrogate kernel whose momenta have a distribution that does not depend on the position."""
 
     metric: EuclideanMetric = field(default_factory=UnitMetric)
 
@@ -70,24 +72,25 @@ class EuclideanGuided(Guided):
 
 
 @dataclass(frozen=True, eq=False)
-class SurrogateHMC(EuclideanGuided):
-    r"""HMC along the trajectories of a trained surrogate (the exploitation phase of Algorithm 3).
+class SurrogateHMC(EuclideanSurrogateKernel):
+    r"""HMC along the trajectories of a trained surrogate (the exploitation phase of Algorithm 3 of the paper).
 
-    Invariant because: momenta are drawn from :math:`N(0, M)`, independent of the position; leapfrog preserves
-    volume and is reversible for *any* force that is a function of the position alone, and the surrogate never
-    changes; lengths are drawn independently of the state; trajectories are given up symmetrically; and `metropolis`
-    accepts on :math:`H = U + K` with the *exact* potential. So a poor surrogate costs acceptance, not invariance.
+    **Invariant because** momenta are drawn from :math:`N(0, M)`, independently of the position; leapfrog preserves
+    volume and is reversible for *any* force that is a function of the position alone, and the surrogate never changes;
+    lengths are drawn independently of the state; a trajectory that is abandoned is abandoned in both directions; and
+    `metropolis` accepts on :math:`H = U + K` with the *exact* potential. So a poor surrogate costs acceptance, not
+    invariance.
 
-    To reach all of the posterior, the surrogate must be finite wherever there is mass: trajectories that meet something
-    else are given up, both ways, and what is there is never visited.
+    To reach all of the posterior, the surrogate must be finite wherever there is mass. A trajectory that meets a number
+    that is not finite is abandoned, in both directions, so such a region is never visited.
 
     Parameters
     ----------
     step_size, n_steps, trajectory_length, jitter
         As for `HMC`.
     surrogate : Fitted
-        A trained surrogate, of positions without bounds: for a target with ``bounds=``, train it on positions and
-        potentials as an `Evaluator` gives them, which include the Jacobian.
+        A trained surrogate on unconstrained positions. For a target with ``bounds=``, train it on positions and
+        potentials as an `Evaluator` returns them, which include the Jacobian.
     metric : EuclideanMetric
         Distribution of momenta.
 
@@ -107,21 +110,22 @@ class SurrogateHMC(EuclideanGuided):
 
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
         """Move every chain by one surrogate trajectory and one exact value."""
-        return euclidean_step(self, self.metric, self.guide(evaluator), streams, state)
+        return euclidean_step(self, self.metric, self.force(evaluator), streams, state)
 
 
 @dataclass(frozen=True, eq=False)
-class SurrogateRMHMC(Guided):
-    r"""Riemannian HMC along the trajectories of a trained surrogate, whose curvature is the metric.
+class SurrogateRMHMC(SurrogateKernel):
+    r"""Riemannian HMC along the trajectories of a trained surrogate, whose Hessian gives the metric.
 
-    Invariant because: the same metric :math:`G`, a function of the position alone, gives the momenta
-    :math:`p \sim N(0, G(q))`, the dynamics and the energy :math:`U + \frac12 \log\det G + \frac12 p^T G^{-1} p`;
-    with the surrogate's force the generalised leapfrog still preserves volume and is reversible wherever its equations
-    are solved and the way back returns (to the solver's tolerances), and is rejected elsewhere; and `metropolis`
-    accepts on that energy with the *exact* :math:`U`.
+    **Invariant because** the same metric :math:`G`, a function of the position alone, is used for the momenta
+    :math:`p \sim N(0, G(q))`, for the dynamics and for the energy
+    :math:`U + \frac12 \log\det G + \frac12 p^T G^{-1} p`; with the surrogate's force the generalised leapfrog still
+    preserves volume and is reversible wherever its equations are solved and the step back returns to the start (within
+    the solver's tolerances), and the proposal is rejected elsewhere; and `metropolis` accepts on that energy with the
+    *exact* :math:`U`.
 
-    To reach all of the posterior, the metric must be positive definite wherever there is mass: no trajectory enters
-    or leaves a region where it is not, and what is there is never visited.
+    To reach all of the posterior, the metric must be positive definite wherever there is mass. No trajectory enters or
+    leaves a region where it is not, so such a region is never visited.
 
     Parameters
     ----------
@@ -130,8 +134,8 @@ class SurrogateRMHMC(Guided):
     surrogate : Fitted
         A trained surrogate.
     metric : RiemannianMetric, optional
-        Its Hessian by default, which must be positive definite: proposals are rejected where it is not. Take
-        ``HessianMetric(surrogate, "diagonal")`` or ``"softabs"`` where it may not be.
+        By default the surrogate's Hessian. Proposals are rejected where it is not positive definite; if that can
+        happen, use ``HessianMetric(surrogate, "diagonal")`` or ``"softabs"``.
     solver : ImplicitSolver
         Tolerances of the implicit equations.
 
@@ -157,10 +161,7 @@ class SurrogateRMHMC(Guided):
         if self.metric is None:
             assert self.surrogate is not None
             object.__setattr__(self, "metric", HessianMetric(self.surrogate))
-        if not isinstance(self.solver, ImplicitSolver):
-            raise InputError(
-                f"solver must be an ImplicitSolver, got {self.solver!r}; leave it out, or make one"
-            )
+        require_solver(self.solver)
         if not isinstance(self.metric, RiemannianMetric) or isinstance(self.metric, type):
             raise InputError(
                 f"metric must have a method at(position), got {self.metric!r}; leave it out for the surrogate's Hessian"
@@ -169,7 +170,7 @@ class SurrogateRMHMC(Guided):
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
         """Move every chain by one surrogate trajectory and one exact value."""
         assert self.metric is not None
-        return riemannian_step(self, self.metric, self.solver, self.guide(evaluator), streams, state)
+        return riemannian_step(self, self.metric, self.solver, self.force(evaluator), streams, state)
 
 
 def _require_fitted(kernel: str, surrogate: object) -> None:

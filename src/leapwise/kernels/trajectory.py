@@ -1,9 +1,8 @@
-"""What leads a trajectory: the exact potential, or a surrogate of it.
+"""What trajectories are made of: the force that drives them, and their step size and number of steps.
 
-A guide gives the force along the way and, at the end, the exact potential of where it led. That is all in which exact
-and surrogate kernels differ: momenta, motion and acceptance are the same code.
-
-How far to go: the number and size of a trajectory's steps, drawn independently of the state.
+A `TrajectoryForce` gives the gradient along the trajectory and the exact potential at its end. It is the only
+difference between exact kernels (`ExactForce`) and surrogate kernels (`SurrogateForce`): momenta, integrator and accept
+rule are the same code. `TrajectorySettings` draws the step size and the number of steps, independently of the state.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from leapwise.checks import ask_surrogate, require_positive, require_real
-from leapwise.dynamics import EuclideanMetric, PhasePoint, glide, leapfrog
+from leapwise.dynamics import EuclideanMetric, PhasePoint, leapfrog, plain_leapfrog
 from leapwise.errors import InputError
 from leapwise.execution import Evaluator
 from leapwise.kernels.state import KnownForce, State
@@ -23,22 +22,25 @@ from leapwise.kernels.streams import AnyStreams
 from leapwise.surrogates import Fitted
 from leapwise.surrogates.compiled import CompiledSurrogate
 
+#: More steps than this in one trajectory are an input error. A guess: at a microsecond a step they would take 10 s.
+MOST_STEPS = 10**7
 
-class Guide(Protocol):
-    """Leads a batch of chains from a state to proposals."""
+
+class TrajectoryForce(Protocol):
+    """The force that drives a batch of chains from a state to proposals."""
 
     def begin(self, state: State) -> tuple[State, np.ndarray, np.ndarray]:
-        """Return the state, which remembers from now on, and the force's potentials and gradients there."""
+        """Return the state, with the force stored in it, and the force's potentials and gradients there."""
         ...
 
     def follow(
         self, metric: EuclideanMetric, start: PhasePoint, step_size: np.ndarray, n_steps: np.ndarray
     ) -> tuple[PhasePoint, np.ndarray]:
-        """Return where leapfrog leads, and the steps taken."""
+        """Return the ends of leapfrog trajectories, and the number of steps taken."""
         ...
 
-    def force(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return potentials and gradients of positions, by a rule that is fixed for the whole transition."""
+    def evaluate(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return potentials and gradients at positions. The function must not change during a transition."""
         ...
 
     def finish(
@@ -46,36 +48,36 @@ class Guide(Protocol):
     ) -> tuple[State, np.ndarray | None]:
         """Return the proposals with their exact potentials, and the discrepancy of a surrogate there.
 
-        `potential` and `gradient` are the force's. Proposals that are not `complete` are not evaluated; their
+        `potential` and `gradient` are those of the force. Proposals that are not `complete` are not evaluated; their
         potential is +inf.
         """
         ...
 
     def n_exact(self, n_taken: np.ndarray, complete: np.ndarray) -> np.ndarray:
-        """Return the exact evaluations of each chain, from its steps taken and whether it arrived."""
+        """Return the number of exact evaluations of each chain."""
         ...
 
 
 def unknown_gradients(state: State) -> np.ndarray:
-    """Return of which chains the exact gradient is not known, ``(chains,)``."""
+    """Return for which chains the exact gradient is not known, ``(chains,)``."""
     if state.gradient is None:
         return np.ones(len(state.position), dtype=bool)
     return np.isnan(state.gradient).any(axis=1)
 
 
 @dataclass(frozen=True, eq=False)
-class ExactGuide:
-    """The exact potential and gradient, at one gradient a step."""
+class ExactForce:
+    """The exact potential and gradient: one exact gradient for each step."""
 
     evaluator: Evaluator
 
     def begin(self, state: State) -> tuple[State, np.ndarray, np.ndarray]:
-        """Return what the state knows; its gradient is paid for if a surrogate brought it here without."""
+        """Return the stored gradients; evaluate those that are missing because a surrogate made the last step."""
         gradient = state.gradient
         unknown = unknown_gradients(state)
         if unknown.any():
             gradient = np.array(np.empty_like(state.position) if gradient is None else gradient)
-            gradient[unknown] = self.force(state.position[unknown])[1]
+            gradient[unknown] = self.evaluate(state.position[unknown])[1]
             state = replace(state, gradient=gradient)
         assert gradient is not None
         return state, state.potential, gradient
@@ -83,10 +85,10 @@ class ExactGuide:
     def follow(
         self, metric: EuclideanMetric, start: PhasePoint, step_size: np.ndarray, n_steps: np.ndarray
     ) -> tuple[PhasePoint, np.ndarray]:
-        """Follow leapfrog while energies are sane: each step is dear."""
-        return leapfrog(self.force, metric, start, step_size, n_steps)
+        """Run leapfrog that stops when the energy diverges, because each step is expensive."""
+        return leapfrog(self.evaluate, metric, start, step_size, n_steps)
 
-    def force(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def evaluate(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return exact potentials and gradients."""
         evaluation = self.evaluator.value_and_gradient(position)
         assert evaluation.gradient is not None
@@ -95,26 +97,26 @@ class ExactGuide:
     def finish(
         self, position: np.ndarray, potential: np.ndarray, gradient: np.ndarray, complete: np.ndarray
     ) -> tuple[State, None]:
-        """Return what the last step found."""
+        """Return the proposals; their exact potentials are known from the last step."""
         return State(position, potential, gradient), None
 
     def n_exact(self, n_taken: np.ndarray, complete: np.ndarray) -> np.ndarray:
-        """Return one for each step."""
+        """Return one evaluation for each step."""
         return n_taken
 
 
 @dataclass(frozen=True, eq=False)
-class SurrogateGuide:
-    """A surrogate: it costs nothing on the way, and one exact value at the end.
+class SurrogateForce:
+    """A surrogate: no exact evaluation along the trajectory, one exact value at its end.
 
-    What it returns is not trusted. Anything that is not finite gives the trajectory up, both ways; an exception or
-    arrays of another shape are a `SurrogateError`.
+    What the surrogate returns is not trusted. A trajectory that meets a number that is not finite is abandoned, in both
+    directions. An exception, or an array of the wrong shape, raises a `SurrogateError`.
 
     Parameters
     ----------
     surrogate : Fitted
     compiled : CompiledSurrogate
-        Its potential and gradient as bare functions.
+        Its potential and gradient as plain functions.
     evaluator : Evaluator
     """
 
@@ -123,11 +125,11 @@ class SurrogateGuide:
     evaluator: Evaluator
 
     def begin(self, state: State) -> tuple[State, np.ndarray, np.ndarray]:
-        """Return the surrogate's gradients, from the last step if it is the same surrogate as then."""
+        """Return the surrogate's gradients: the stored ones if they are of this surrogate."""
         force = state.known_force
         if force is None or force.surrogate is not self.surrogate or force.gradient is None:
             with np.errstate(all="ignore"):
-                force = KnownForce(self.surrogate, self.slope(state.position))
+                force = KnownForce(self.surrogate, self.gradient(state.position))
             state = replace(state, known_force=force)
         assert force.gradient is not None
         return state, np.zeros(len(state.position)), force.gradient
@@ -135,18 +137,18 @@ class SurrogateGuide:
     def follow(
         self, metric: EuclideanMetric, start: PhasePoint, step_size: np.ndarray, n_steps: np.ndarray
     ) -> tuple[PhasePoint, np.ndarray]:
-        """Follow leapfrog to the end: steps cost nothing."""
-        return glide(self.slope, metric, start, step_size, n_steps), n_steps
+        """Run all steps of leapfrog, because they are cheap."""
+        return plain_leapfrog(self.gradient, metric, start, step_size, n_steps), n_steps
 
-    def force(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return no potentials, for which there is no need on the way, and the surrogate's gradients."""
-        return np.zeros(len(position)), self.slope(position)
+    def evaluate(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return zeros, because potentials are not needed along the trajectory, and the surrogate's gradients."""
+        return np.zeros(len(position)), self.gradient(position)
 
-    def slope(self, position: np.ndarray) -> np.ndarray:
+    def gradient(self, position: np.ndarray) -> np.ndarray:
         """Return the surrogate's gradients."""
         return ask_surrogate(self.surrogate, self.compiled.gradient, position.shape, "gradients", position)
 
-    def height(self, position: np.ndarray) -> np.ndarray:
+    def potential(self, position: np.ndarray) -> np.ndarray:
         """Return the surrogate's potentials."""
         return ask_surrogate(
             self.surrogate, self.compiled.potential, position.shape[:1], "potentials", position
@@ -155,42 +157,41 @@ class SurrogateGuide:
     def finish(
         self, position: np.ndarray, potential: np.ndarray, gradient: np.ndarray, complete: np.ndarray
     ) -> tuple[State, np.ndarray]:
-        """Pay one exact value for each proposal."""
+        """Evaluate one exact value for each proposal."""
         exact, discrepancy = np.full(len(position), np.inf), np.full(len(position), np.nan)
         if complete.any():
             found = self.evaluator.value(position if complete.all() else position[complete])
             exact[complete], position = found.potential, found.into(position, complete)
             with np.errstate(all="ignore"):
-                discrepancy[complete] = exact[complete] - self.height(found.position)
+                discrepancy[complete] = exact[complete] - self.potential(found.position)
         return State(position, exact, known_force=KnownForce(self.surrogate, gradient)), discrepancy
 
     def n_exact(self, n_taken: np.ndarray, complete: np.ndarray) -> np.ndarray:
-        """Return one for each proposal that was made."""
+        """Return one evaluation for each proposal."""
         return complete.astype(int)
 
 
-MOST_STEPS = 10**7
-
-
 @dataclass(frozen=True, eq=False)
-class Lengths:
+class TrajectorySettings:
     r"""Step size and number of steps of a trajectory, given in one of two ways.
 
-    By `n_steps`: the number of steps is uniform on :math:`\{1, \ldots, L\}`, or on the range given, and each step is
-    `step_size` long. By `trajectory_length`: the time :math:`t` is uniform within ``jitter`` of it, and is divided
-    into the fewest equal steps that are no longer than `step_size`. Either way the draw does not depend on the
-    state, as reversibility demands.
+    - With `n_steps`, the number of steps is uniform on :math:`\{1, \ldots, L\}`, or on the range given, and every step
+      has the size `step_size`.
+    - With `trajectory_length`, the time is uniform within a relative distance of `jitter` from it, and is divided into
+      the smallest number of equal steps that are not larger than `step_size`.
+
+    In both cases the draw does not depend on the state, which reversibility requires.
 
     Parameters
     ----------
     step_size : float or array_like of shape (chains,), optional
-        Size of a step, or the largest allowed.
+        Size of a step, or the largest size allowed.
     n_steps : int or pair of int, optional
         Largest number of steps, or smallest and largest; (L, L) is a fixed number.
     trajectory_length : float, optional
         Mean time of a trajectory.
     jitter : float
-        Relative half-width of the spread of the trajectory's time.
+        Relative half-width of the range of trajectory times.
     """
 
     step_size: ArrayLike | None = None
@@ -198,7 +199,8 @@ class Lengths:
     trajectory_length: float | None = None
     jitter: float = 0.4
 
-    together = False  # whether all chains of a step have the same length
+    #: Whether all chains of a step have the same length.
+    common_length = False
 
     def __post_init__(self) -> None:
         if self.step_size is not None:
@@ -224,12 +226,8 @@ class Lengths:
                 f"{type(self).__name__} has no settings to step with; give step_size and n_steps, "
                 "or let sample() tune it"
             )
-        given = np.asarray(self.step_size, dtype=float)
-        if given.shape not in ((), (streams.n_chains,)):
-            raise InputError(
-                f"step_size must be one number, or one for each of the {streams.n_chains} chains, got {given.size}"
-            )
-        uniforms = streams.common_uniforms() if self.together else streams.uniforms()
+        given = chain_step_sizes(self.step_size, streams)
+        uniforms = streams.common_uniforms() if self.common_length else streams.uniforms()
         if self.trajectory_length is not None:
             time = self.trajectory_length * (1.0 + self.jitter * (2.0 * uniforms - 1.0))
             wanted = np.ceil(time / given)
@@ -251,18 +249,18 @@ class Lengths:
 
 
 def is_number(value: object) -> bool:
-    """Whether `value` is one real number; True and False are none."""
+    """Return whether `value` is one real number; True and False are not."""
     return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
 
 
 def require_acceptance(value: object) -> None:
-    """Raise unless `value` can be aimed at as a rate of acceptance."""
+    """Raise unless `value` can be a target acceptance rate."""
     if not is_number(value) or not 0 < value < 1:  # type: ignore[operator]
         raise InputError(f"target_acceptance must be a number between 0 and 1, got {value!r}")
 
 
 def require_euclidean(metric: object) -> None:
-    """Raise unless `metric` is one that is the same everywhere, a word for one, or None."""
+    """Raise unless `metric` is a Euclidean metric, a word for one, or None."""
     is_word = isinstance(metric, str) and metric in ("unit", "diagonal", "dense")
     is_object = isinstance(metric, EuclideanMetric) and not isinstance(metric, type)
     if metric is not None and not is_word and not is_object:
@@ -281,6 +279,16 @@ def read_step_size(value: Any) -> float | np.ndarray:
         )
     step_size = require_positive(array, "step_size", array.shape)
     return step_size if step_size.ndim else float(step_size)
+
+
+def chain_step_sizes(step_size: ArrayLike | None, streams: AnyStreams) -> np.ndarray:
+    """Return step sizes as an array of shape () or (chains,); raise if their number is not that of the chains."""
+    given = np.asarray(step_size, dtype=float)
+    if given.shape not in ((), (streams.n_chains,)):
+        raise InputError(
+            f"step_size must be one number, or one for each of the {streams.n_chains} chains, got {given.size}"
+        )
+    return given
 
 
 def _require_step_range(n_steps: Any) -> None:

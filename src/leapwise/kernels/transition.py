@@ -1,8 +1,8 @@
-"""The surrogate transition: many steps on the surrogate, one exact value.
+"""The surrogate transition: several HMC steps on the surrogate, then one exact value that accepts or rejects.
 
-Where inner steps on a surrogate take place: among positions, or in coordinates that swing about a centre.
-
-A stage moves chains by one trajectory without a decision, and knows what height and what kinetic energy are there.
+`SurrogateTransition` is the kernel. `walk_on_surrogate` makes its inner steps, and an `InnerDynamics` says how an inner
+trajectory moves: by leapfrog (`LeapfrogDynamics`), or by the exact flow of a normal distribution plus kicks
+(`SplitDynamics`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from leapwise.checks import ask_surrogate, require_real, require_whole
-from leapwise.dynamics import EuclideanMetric, PhasePoint, glide, kinetic_energy, swing
+from leapwise.dynamics import EuclideanMetric, PhasePoint, kinetic_energy, plain_leapfrog, split_flow
 from leapwise.errors import InputError
 from leapwise.execution import Evaluator
 from leapwise.kernels.accept import metropolis, surrogate_transition
@@ -24,234 +24,228 @@ from leapwise.kernels.hmc import MAX_ENERGY_ERROR
 from leapwise.kernels.jumps import Jumps
 from leapwise.kernels.state import Info, KnownForce, State
 from leapwise.kernels.streams import AnyStreams
-from leapwise.kernels.surrogate_hmc import EuclideanGuided
-from leapwise.kernels.trajectory import SurrogateGuide
+from leapwise.kernels.surrogate_hmc import EuclideanSurrogateKernel
+from leapwise.kernels.trajectory import SurrogateForce
 from leapwise.surrogates import Fitted, Whitening
 from leapwise.surrogates.compiled import CompiledSurrogate, compile_surrogate
 
+#: Probability that a draw of a kernel with jumps includes one, half of it before the inner steps and half after. A
+#: guess: with 1, two modes of equal weight would alternate; with less, chains change modes less often.
+JUMP_PROBABILITY = 0.75
 
-class Stage(Protocol):
-    """What `inner_walk` moves chains on."""
 
-    def enter(self, state: State) -> PhasePoint:
-        """Return the chains on this stage, at rest; not `complete` where the surrogate is not finite."""
+class InnerDynamics(Protocol):
+    """How inner trajectories move. Points are in coordinates of its own."""
+
+    def begin(self, state: State) -> PhasePoint:
+        """Return the chains in these coordinates, at rest; not `complete` where the surrogate is not finite."""
         ...
 
-    def go(
+    def trajectory(
         self, point: PhasePoint, normals: np.ndarray, step_size: np.ndarray, n_steps: np.ndarray
     ) -> tuple[PhasePoint, np.ndarray]:
-        """Return where trajectories end that begin with these normals, with potentials; and kinetic energies gained.
+        """Return the ends of trajectories with the surrogate's potentials there, and the gain of kinetic energy.
 
-        Where one was given up, it is not `complete` and its potential is NaN.
+        `normals` are the standard normals of the momenta. An abandoned trajectory is not `complete`, and its potential
+        is NaN.
         """
         ...
 
-    def leave(self, end: PhasePoint, moved: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Return positions, those of the state where not moved, and momenta."""
+    def finish(self, end: PhasePoint, moved: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """Return positions and momenta; the positions of chains that have not moved are those of the state."""
         ...
 
-    def known(self, point: PhasePoint) -> KnownForce:
-        """Return what is known of the surrogate at points of this stage."""
+    def known_force(self, point: PhasePoint) -> KnownForce:
+        """Return what has been computed of the surrogate at these points."""
         ...
 
-    def places(self, point: PhasePoint) -> np.ndarray:
-        """Return points as positions ``(n, dim)``."""
+    def positions(self, point: PhasePoint) -> np.ndarray:
+        """Return the points as positions ``(n, dim)``."""
         ...
 
-    def put(self, point: PhasePoint, position: np.ndarray, counts: np.ndarray) -> PhasePoint:
-        """Return the points put to positions, with potentials; NaN where that does not count."""
+    def move_to(self, point: PhasePoint, position: np.ndarray, valid: np.ndarray) -> PhasePoint:
+        """Return the points moved to positions, with potentials there; NaN where the move is not valid."""
         ...
 
 
 @dataclass(frozen=True, eq=False)
-class Straight:
-    """Positions themselves, along which leapfrog leads.
+class LeapfrogDynamics:
+    """Leapfrog, in the coordinates of the state."""
 
-    Parameters
-    ----------
-    guide : SurrogateGuide
-    metric : EuclideanMetric
-    """
-
-    guide: SurrogateGuide
+    force: SurrogateForce
     metric: EuclideanMetric
 
-    def enter(self, state: State) -> PhasePoint:
-        """Ask for potentials and gradients, if they are not known from the last step."""
-        force = state.known_force
-        if (
-            force is None
-            or force.surrogate is not self.guide.surrogate
-            or force.potential is None
-            or force.gradient is None
-        ):
+    def begin(self, state: State) -> PhasePoint:
+        """Return the chains at rest, with potentials and gradients."""
+        known = state.known_force
+        if known is None or known.surrogate is not self.force.surrogate:
+            known = KnownForce(self.force.surrogate)
+        gradient, potential = known.gradient, known.potential
+        if gradient is None or potential is None:
             with np.errstate(all="ignore"):
-                gradient, potential = self.guide.slope(state.position), self.guide.height(state.position)
-        else:
-            gradient, potential = force.gradient, force.potential
+                gradient, potential = (
+                    self.force.gradient(state.position),
+                    self.force.potential(state.position),
+                )
         rest = np.zeros_like(state.position)
         return PhasePoint(state.position, rest, potential, gradient, np.isfinite(potential))
 
-    def go(
+    def trajectory(
         self, point: PhasePoint, normals: np.ndarray, step_size: np.ndarray, n_steps: np.ndarray
     ) -> tuple[PhasePoint, np.ndarray]:
-        """Follow leapfrog."""
+        """Run leapfrog."""
         momentum = self.metric.momentum(normals)
         start = PhasePoint(point.position, momentum, point.potential, point.gradient, point.complete)
-        end = glide(self.guide.slope, self.metric, start, step_size, n_steps)
-        potential = heights(self.guide.height, end.position, end.complete)
+        end = plain_leapfrog(self.force.gradient, self.metric, start, step_size, n_steps)
+        potential = _potentials_where(self.force.potential, end.position, end.complete)
         with np.errstate(all="ignore"):
             gained = kinetic_energy(self.metric, end.momentum) - kinetic_energy(self.metric, momentum)
         return PhasePoint(end.position, end.momentum, potential, end.gradient, end.complete), gained
 
-    def leave(self, end: PhasePoint, moved: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Return what there is."""
+    def finish(self, end: PhasePoint, moved: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """Return positions and momenta."""
         return end.position, end.momentum
 
-    def known(self, point: PhasePoint) -> KnownForce:
+    def known_force(self, point: PhasePoint) -> KnownForce:
         """Return gradients and potentials."""
-        return KnownForce(self.guide.surrogate, point.gradient, point.potential)
+        return KnownForce(self.force.surrogate, point.gradient, point.potential)
 
-    def places(self, point: PhasePoint) -> np.ndarray:
-        """Return what there is."""
+    def positions(self, point: PhasePoint) -> np.ndarray:
+        """Return positions."""
         return point.position
 
-    def put(self, point: PhasePoint, position: np.ndarray, counts: np.ndarray) -> PhasePoint:
-        """Ask for potentials and gradients."""
-        potential = heights(self.guide.height, position, counts)
+    def move_to(self, point: PhasePoint, position: np.ndarray, valid: np.ndarray) -> PhasePoint:
+        """Return the points at other positions, with potentials and gradients."""
+        potential = _potentials_where(self.force.potential, position, valid)
         gradient = np.zeros_like(position)
-        if counts.any():
+        if valid.any():
             with np.errstate(all="ignore"):
-                gradient[counts] = self.guide.slope(position[counts])
+                gradient[valid] = self.force.gradient(position[valid])
         return PhasePoint(position, point.momentum, potential, gradient, point.complete)
 
 
 @dataclass(frozen=True, eq=False)
-class Swinging:
-    """Coordinates in a frame, in which chains swing about the origin (see `leapwise.dynamics.split`).
+class SplitDynamics:
+    """The split flow of `leapwise.dynamics.split`, in whitened coordinates.
 
     Parameters
     ----------
     surrogate : Fitted
     frame : Whitening
+        The coordinates.
     compiled : CompiledSurrogate
-        Potential and gradient of the surrogate, as functions of coordinates in the frame.
+        Potential and gradient of the surrogate as functions of these coordinates.
     """
 
     surrogate: Fitted
     frame: Whitening
     compiled: CompiledSurrogate
 
-    def enter(self, state: State) -> PhasePoint:
-        """Ask for potentials, if they are not known from the last step."""
+    def begin(self, state: State) -> PhasePoint:
+        """Return the chains at rest, with potentials."""
         force = state.known_force
         with np.errstate(all="ignore"):
             white = self.frame.to_white(state.position)
         if force is None or force.surrogate is not self.surrogate or force.potential is None:
             with np.errstate(all="ignore"):
-                potential = self._height(white)
+                potential = self._potential(white)
         else:
             potential = force.potential
         rest = np.zeros_like(white)
         return PhasePoint(white, rest, potential, rest, np.isfinite(potential))
 
-    def go(
+    def trajectory(
         self, point: PhasePoint, normals: np.ndarray, step_size: np.ndarray, n_steps: np.ndarray
     ) -> tuple[PhasePoint, np.ndarray]:
-        """Swing; chains that are not `complete` only seem to."""
-        position, momentum, complete = swing(self._slope, point.position, normals, step_size, n_steps)
+        """Run the split flow."""
+        position, momentum, complete = split_flow(self._gradient, point.position, normals, step_size, n_steps)
         complete &= point.complete
-        potential = heights(self._height, position, complete)
+        potential = _potentials_where(self._potential, position, complete)
         with np.errstate(all="ignore"):
             gained = 0.5 * (np.vecdot(momentum, momentum) - np.vecdot(normals, normals))
         return PhasePoint(position, momentum, potential, point.gradient, complete), gained
 
-    def leave(self, end: PhasePoint, moved: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
-        """Return positions and momenta in the coordinates of the state; those that did not move, to the last bit."""
+    def finish(self, end: PhasePoint, moved: np.ndarray, state: State) -> tuple[np.ndarray, np.ndarray]:
+        """Return positions and momenta in the coordinates of the state; unmoved chains keep theirs to the last bit."""
         with np.errstate(all="ignore"):
             position = self.frame.from_white(end.position)
             momentum = self.frame.gradient_from_white(end.momentum)
         return (position if moved.all() else np.where(moved[:, None], position, state.position)), momentum
 
-    def known(self, point: PhasePoint) -> KnownForce:
+    def known_force(self, point: PhasePoint) -> KnownForce:
         """Return potentials."""
         return KnownForce(self.surrogate, potential=point.potential)
 
-    def places(self, point: PhasePoint) -> np.ndarray:
-        """Return positions from coordinates in the frame."""
+    def positions(self, point: PhasePoint) -> np.ndarray:
+        """Return positions in the coordinates of the state."""
         with np.errstate(all="ignore"):
             return self.frame.from_white(point.position)
 
-    def put(self, point: PhasePoint, position: np.ndarray, counts: np.ndarray) -> PhasePoint:
-        """Ask for potentials."""
+    def move_to(self, point: PhasePoint, position: np.ndarray, valid: np.ndarray) -> PhasePoint:
+        """Return the points at other positions, with potentials."""
         with np.errstate(all="ignore"):
             white = self.frame.to_white(position)
-        potential = heights(self._height, white, counts)
+        potential = _potentials_where(self._potential, white, valid)
         return PhasePoint(white, point.momentum, potential, point.gradient, point.complete)
 
-    def _slope(self, white: np.ndarray) -> np.ndarray:
+    def _gradient(self, white: np.ndarray) -> np.ndarray:
         return ask_surrogate(self.surrogate, self.compiled.gradient, white.shape, "gradients", white)
 
-    def _height(self, white: np.ndarray) -> np.ndarray:
+    def _potential(self, white: np.ndarray) -> np.ndarray:
         return ask_surrogate(self.surrogate, self.compiled.potential, white.shape[:1], "potentials", white)
 
 
-def heights(
-    height: Callable[[np.ndarray], np.ndarray], position: np.ndarray, complete: np.ndarray
+def _potentials_where(
+    function: Callable[[np.ndarray], np.ndarray], position: np.ndarray, rows: np.ndarray
 ) -> np.ndarray:
-    """Return potentials where trajectories were completed, NaN elsewhere."""
+    """Return the potentials of some rows, and NaN for the others."""
     with np.errstate(all="ignore"):
-        if complete.all():
-            return height(position)
+        if rows.all():
+            return function(position)
         potential = np.full(len(position), np.nan)
-        if complete.any():
-            potential[complete] = height(position[complete])
+        if rows.any():
+            potential[rows] = function(position[rows])
     return potential
 
 
-#: How often a chain that can jump is made to try, before or after the inner steps.
-JUMPED = 0.75
-
-
 @dataclass(frozen=True, eq=False)
-class SurrogateTransition(EuclideanGuided):
-    r"""Several HMC steps on a trained surrogate, then one exact value that decides on where they led.
+class SurrogateTransition(EuclideanSurrogateKernel):
+    r"""Several HMC steps on a trained surrogate, then one exact value that accepts or rejects where they ended.
 
-    Invariant because: each inner step is HMC on the frozen surrogate :math:`\tilde U`, with its own Metropolis step and
-    with lengths drawn anew and independently of the state, so it is reversible for :math:`e^{-\tilde U}`; a power of a
-    reversible kernel is reversible; and `surrogate_transition` corrects any such kernel for the exact potential. A poor
-    surrogate costs acceptance, not invariance.
+    **Invariant because** each inner step is HMC on the frozen surrogate :math:`\tilde U`, with its own Metropolis step
+    and with lengths drawn independently of the state, so it is reversible for :math:`e^{-\tilde U}`; a power of a
+    reversible kernel is reversible; and the rule `surrogate_transition` corrects any such kernel for the exact
+    potential. A poor surrogate costs acceptance, not invariance.
 
-    With a `centre` inner trajectories swing about it (`leapwise.dynamics.split`) instead of following leapfrog: both
+    With `centre`, inner trajectories follow the split flow (`leapwise.dynamics.split`) instead of leapfrog. Both
     preserve volume and are reversible for any force that is a function of the position alone, so the same proof holds.
 
-    With `jumps`, a jump L on the surrogate comes before the inner steps P or after them, with probability 3/8 each, or
-    not at all, as is drawn for each chain and draw. L is reversible for :math:`e^{-\tilde U}` (see
-    `leapwise.kernels.jumps`); run backwards, first L then P is first P then L; and since what is drawn knows nothing
-    of the state, :math:`\frac38 (L P + P L) + \frac14 P` is the same both ways. A jump that always came first would not
-    be. (One before and one after would do too, but where there are two modes the second mostly undoes the first. At
-    most one changes sides oftener, so that draws tell the shares of modes better; were it always one, draws could
-    alternate, and every second of them tell of one side alone.)
+    With `jumps`, each draw of each chain includes a jump J on the surrogate before the inner steps P with probability
+    3/8, after them with probability 3/8, and no jump otherwise. J is reversible for :math:`e^{-\tilde U}` (see
+    `leapwise.kernels.jumps`), and the reversal of "first J, then P" is "first P, then J". The choice does not depend on
+    the state, so :math:`\frac38 (J P + P J) + \frac14 P` is reversible. A jump that always came first would not be. (A
+    jump before *and* after would be reversible too, but with two modes the second mostly undoes the first. With a jump
+    in every draw, chains could alternate between two modes, and every second draw would see one mode only.)
 
-    Chains that no inner step has moved cost no exact value. To reach all of the posterior, the surrogate must be finite
-    wherever there is mass: chains never enter or leave a region where it is not.
+    A chain that no inner step has moved needs no exact value. To reach all of the posterior, the surrogate must be
+    finite wherever there is mass: chains never enter or leave a region where it is not.
 
     Parameters
     ----------
     step_size, n_steps, trajectory_length, jitter
         Of the inner trajectories, as for `HMC`.
     surrogate : Fitted
-        A trained surrogate, of positions without bounds, as for `SurrogateHMC`.
+        A trained surrogate on unconstrained positions, as for `SurrogateHMC`.
     metric : EuclideanMetric
         Distribution of momenta.
     inner_steps : int
-        Number of inner steps for one exact value; with one it is delayed acceptance.
+        Number of inner steps for one exact value. With 1 this is delayed acceptance.
     centre : array_like of shape (dim,), optional
-        Centre of a normal distribution with the covariance of the metric, which inner trajectories then follow exactly,
-        deflected by what the surrogate differs from it by. The nearer the posterior is to that normal, the longer steps
-        may be.
+        Mean of a normal distribution whose covariance is that of the metric. Inner trajectories then follow the exact
+        flow of that normal, plus kicks by the difference between the surrogate and it. The closer the posterior is to
+        that normal, the larger the steps may be.
     jumps : Jumps, optional
-        Between separate modes of the surrogate, or parts of one.
+        Jumps between separate modes of the surrogate, or between components of one mode.
 
     Examples
     --------
@@ -279,41 +273,42 @@ class SurrogateTransition(EuclideanGuided):
             if centre.ndim != 1:
                 raise InputError(f"centre must be one position, got an array of shape {centre.shape}")
             object.__setattr__(self, "centre", centre)
-            _frame(centre, self.metric)  # says so now if they do not fit
+            _frame(centre, self.metric)  # raises if they do not fit together
         if self.jumps is not None and not isinstance(self.jumps, Jumps):
             raise InputError(
                 f"jumps must be Jumps(centres, factors), got {self.jumps!r}; leave it out for none"
             )
 
     @cached_property
-    def _swinging(self) -> Swinging:
-        """Where inner steps take place that swing about the centre."""
+    def _split_dynamics(self) -> SplitDynamics:
         assert self.surrogate is not None and self.centre is not None
         frame = _frame(np.asarray(self.centre), self.metric)
-        return Swinging(self.surrogate, frame, compile_surrogate(self.surrogate, frame))
+        return SplitDynamics(self.surrogate, frame, compile_surrogate(self.surrogate, frame))
 
-    def stage(self, evaluator: Evaluator) -> Stage:
-        """Return where inner steps take place."""
-        return Straight(self.guide(evaluator), self.metric) if self.centre is None else self._swinging
+    def inner_dynamics(self, evaluator: Evaluator) -> InnerDynamics:
+        """Return how inner trajectories move."""
+        if self.centre is None:
+            return LeapfrogDynamics(self.force(evaluator), self.metric)
+        return self._split_dynamics
 
     def step(self, streams: AnyStreams, state: State, evaluator: Evaluator) -> tuple[State, Info]:
         """Move every chain by several inner steps and at most one exact value."""
-        stage = self.stage(evaluator)
-        start = stage.enter(state)
-        state = replace(state, known_force=stage.known(start))
-        end, walk = inner_walk(self, stage, streams, start)
+        dynamics = self.inner_dynamics(evaluator)
+        start = dynamics.begin(state)
+        state = replace(state, known_force=dynamics.known_force(start))
+        end, walk = walk_on_surrogate(self, dynamics, streams, start)
         moved = (end.position != start.position).any(axis=1)
-        position, momentum = stage.leave(end, moved, state)
+        position, momentum = dynamics.finish(end, moved, state)
         exact = np.array(state.potential)
         if moved.any():
             found = evaluator.value(position if moved.all() else position[moved])
             exact[moved], position = found.potential, found.into(position, moved)
         with np.errstate(invalid="ignore"):
-            before, after = state.potential - start.potential, exact - end.potential
+            before, after = state.potential - start.potential, exact - end.potential  # discrepancies
             error = np.where(moved, after - before, np.nan)
         accepted, probability = surrogate_transition(before, after, streams.uniforms())
         accepted &= moved
-        proposal = State(position, exact, known_force=stage.known(end))
+        proposal = State(position, exact, known_force=dynamics.known_force(end))
         after_step = state.accept(accepted, proposal)
         return after_step, Info(
             accepted=accepted,
@@ -322,7 +317,7 @@ class SurrogateTransition(EuclideanGuided):
             n_steps=walk.n_steps,
             energy=np.where(accepted, exact, state.potential),
             energy_error=error,
-            diverging=walk.lost | (moved & ~(error <= MAX_ENERGY_ERROR)),
+            diverging=walk.abandoned | (moved & ~(error <= MAX_ENERGY_ERROR)),
             n_exact=moved.astype(int),
             proposal=position,
             proposal_momentum=momentum,
@@ -333,7 +328,7 @@ class SurrogateTransition(EuclideanGuided):
         )
 
     def _modes(self, position: np.ndarray) -> np.ndarray | None:
-        """Return in which mode each position is, from 1; None where there is but one."""
+        """Return the mode of each position, counted from 1; None if there is only one mode."""
         jumps = self.jumps
         return None if jumps is None or jumps.n_modes == 1 else 1 + jumps.modes(position)
 
@@ -350,48 +345,51 @@ def _frame(centre: np.ndarray, metric: EuclideanMetric) -> Whitening:
 
 
 @dataclass(frozen=True, eq=False)
-class Walk:
-    """What the inner steps of each chain were like: mean step size and acceptance, all leapfrog steps, any given up."""
+class InnerWalk:
+    """The inner steps of each chain.
+
+    Mean step size, total number of integrator steps, mean acceptance, and whether a trajectory was abandoned.
+    """
 
     step_size: np.ndarray
     n_steps: np.ndarray
     acceptance: np.ndarray
-    lost: np.ndarray
+    abandoned: np.ndarray
 
 
-def inner_walk(
-    kernel: SurrogateTransition, stage: Stage, streams: AnyStreams, start: PhasePoint
-) -> tuple[PhasePoint, Walk]:
-    """Move every chain by the inner steps of a kernel, at no exact cost.
+def walk_on_surrogate(
+    kernel: SurrogateTransition, dynamics: InnerDynamics, streams: AnyStreams, start: PhasePoint
+) -> tuple[PhasePoint, InnerWalk]:
+    """Move every chain by the inner steps of a kernel, without exact evaluations.
 
-    Chains that are not `complete`, because the surrogate is not finite where they are, stay.
+    Chains that are not `complete`, because the surrogate is not finite where they are, do not move.
     """
-    point, lost = start, ~start.complete
+    point, abandoned = start, ~start.complete
     sizes, counts, rates = [], [], []
     if kernel.jumps is not None:
         turn = streams.uniforms()
-        point = _jumped(kernel.jumps, stage, streams, point, turn < 0.5 * JUMPED)
+        point = _jump(kernel.jumps, dynamics, streams, point, turn < 0.5 * JUMP_PROBABILITY)
     for _ in range(kernel.inner_steps):
         step_size, n_steps = kernel.draw(streams)
-        end, gained = stage.go(point, streams.normals(point.position.shape[1]), step_size, n_steps)
+        end, gained = dynamics.trajectory(point, streams.normals(point.position.shape[1]), step_size, n_steps)
         with np.errstate(all="ignore"):
-            risen = end.potential + gained
-        accepted, probability = metropolis(point.potential, risen, streams.uniforms())
-        lost = lost | ~end.complete
-        point = _taken(point, end, accepted)
+            end_energy = end.potential + gained
+        accepted, probability = metropolis(point.potential, end_energy, streams.uniforms())
+        abandoned = abandoned | ~end.complete
+        point = _accept(point, end, accepted)
         sizes.append(step_size)
         counts.append(n_steps)
         rates.append(probability)
     if kernel.jumps is not None:
-        point = _jumped(kernel.jumps, stage, streams, point, turn >= 1.0 - 0.5 * JUMPED)
+        point = _jump(kernel.jumps, dynamics, streams, point, turn >= 1.0 - 0.5 * JUMP_PROBABILITY)
     if len(sizes) == 1:
-        return point, Walk(sizes[0], counts[0], rates[0], lost)
+        return point, InnerWalk(sizes[0], counts[0], rates[0], abandoned)
     size, count, rate = (reduce(np.add, each) for each in (sizes, counts, rates))
-    return point, Walk(size / len(sizes), count, rate / len(sizes), lost)
+    return point, InnerWalk(size / len(sizes), count, rate / len(sizes), abandoned)
 
 
-def _taken(point: PhasePoint, end: PhasePoint, accepted: np.ndarray) -> PhasePoint:
-    """Return the points, those that were accepted at their ends; which are `complete` does not change."""
+def _accept(point: PhasePoint, end: PhasePoint, accepted: np.ndarray) -> PhasePoint:
+    """Return the ends of accepted trajectories and the old points elsewhere; `complete` does not change."""
     if accepted.all():
         return replace(end, complete=point.complete)
     if not accepted.any():
@@ -406,11 +404,11 @@ def _taken(point: PhasePoint, end: PhasePoint, accepted: np.ndarray) -> PhasePoi
     )
 
 
-def _jumped(
-    jumps: Jumps, stage: Stage, streams: AnyStreams, point: PhasePoint, now: np.ndarray
+def _jump(
+    jumps: Jumps, dynamics: InnerDynamics, streams: AnyStreams, point: PhasePoint, chosen: np.ndarray
 ) -> PhasePoint:
-    """Return the points, some of those whose turn is now after a jump to another place."""
-    position, stretch, counts = jumps.propose(stage.places(point), streams.uniforms())
-    end = stage.put(point, position, counts & point.complete & now)
-    accepted, _ = metropolis(point.potential, end.potential - stretch, streams.uniforms())
-    return _taken(point, end, accepted)
+    """Propose a jump for the chosen chains, and accept it on the surrogate's potential."""
+    position, log_stretch, valid = jumps.propose(dynamics.positions(point), streams.uniforms())
+    end = dynamics.move_to(point, position, valid & point.complete & chosen)
+    accepted, _ = metropolis(point.potential, end.potential - log_stretch, streams.uniforms())
+    return _accept(point, end, accepted)

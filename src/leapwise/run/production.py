@@ -25,7 +25,7 @@ from leapwise.kernels import Info, State, Streams
 from leapwise.run.progress import Progress
 from leapwise.run.recorder import Block, Recorder, joined
 from leapwise.run.store import Keeper, Kept
-from leapwise.warmup import Learner
+from leapwise.warmup import KernelTuner
 
 #: Steps, or seconds, after which what a group has drawn goes to disk, with the state from which it can be taken up.
 STEPS_A_BLOCK, SECONDS_A_BLOCK = 1000, 10.0
@@ -39,7 +39,7 @@ class ChainGroup:
     ----------
     lane : int
         Its number, and that of its lane.
-    learner : Learner
+    learner : KernelTuner
         Moves the chains; most do not learn any more.
     streams, state, evaluator
         Of these chains alone.
@@ -57,7 +57,7 @@ class ChainGroup:
     """
 
     lane: int
-    learner: Learner
+    learner: KernelTuner
     streams: Streams
     state: State
     evaluator: Evaluator

@@ -17,7 +17,7 @@ from leapwise.checks import require_flag, require_version, require_whole
 from leapwise.dynamics import DenseMetric, DiagonalMetric, EuclideanMetric
 from leapwise.errors import BudgetError, InputError
 from leapwise.kernels import Kernel
-from leapwise.kernels.surrogate_hmc import Guided
+from leapwise.kernels.surrogate_hmc import SurrogateKernel
 from leapwise.targets import AnyTarget, ForwardTarget, Target
 from leapwise.warmup import ARNSHMC, Auto, Training, require_tuning_steps
 from leapwise.warmup.start import read_init
@@ -81,7 +81,7 @@ def check_request(
             f"{type(method).__name__} needs the gradient of the log-density and the target has none; "
             "give Target(gradient=...) or ForwardTarget(vjp=...), or leave method= out: the default needs none"
         )
-    if isinstance(method, Guided) and not method.is_set:
+    if isinstance(method, SurrogateKernel) and not method.is_set:
         raise InputError(
             f"{type(method).__name__} needs step_size and n_steps (or trajectory_length), which nothing tunes; "
             "give both"
@@ -103,7 +103,7 @@ def check_request(
 
 def needs_gradient(method: Method) -> bool:
     """Whether a method takes exact gradients: all do, but for `Auto` and kernels that come with a trained surrogate."""
-    return not isinstance(method, (Guided, Auto))
+    return not isinstance(method, (SurrogateKernel, Auto))
 
 
 def _require_fit(method: Method, chains: int, dim: int) -> None:

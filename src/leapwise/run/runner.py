@@ -11,7 +11,7 @@ import numpy as np
 from leapwise.adaptation import EvaluationRecord
 from leapwise.execution import Counts, Engine, Evaluation, Evaluator
 from leapwise.kernels import HMC, Kernel, State, Streams
-from leapwise.kernels.trajectory import ExactGuide
+from leapwise.kernels.trajectory import ExactForce
 from leapwise.results import Cost, Record, Run, SurrogateReport, TargetReport
 from leapwise.run.automatic import check_unchanged, plan_for, prepare, try_again
 from leapwise.run.production import ChainGroup, draw
@@ -21,7 +21,7 @@ from leapwise.run.request import DEFAULT_TUNE, Method, Request, describe, needs_
 from leapwise.run.reuse import starts
 from leapwise.run.store import Book, one_row
 from leapwise.surrogates import TrainingSet
-from leapwise.warmup import Auto, Learner, Training, Warmup, find_start, learner_for, warmup_for
+from leapwise.warmup import Auto, KernelTuner, Training, Warmup, find_start, tuner_for, warmup_for
 from leapwise.warmup.schedule import NoWarmup
 
 #: Steps of the warm-up of a fall-back after which a surrogate is trained on what it has seen: at ends of its windows.
@@ -100,7 +100,7 @@ class Job:
             if self.kernel is None:
                 self.method, self.n_tune = HMC(), DEFAULT_TUNE  # the surrogate has not earned any trust
                 evaluator.observer = self._seen.heard.append
-                self.state = ExactGuide(evaluator).begin(self.state)[0]
+                self.state = ExactForce(evaluator).begin(self.state)[0]
         else:
             self.state = find_start(evaluator, streams, request.init, needs_gradient(self.method))
         if self.kernel is None:
@@ -167,7 +167,7 @@ class Job:
         """Return the groups of production, each taken up where it was kept."""
         assert self.kernel is not None and self.state is not None
         evaluator, streams, book = self.evaluator, self.streams, self.book
-        learner = learner_for(self.method, self.kernel, evaluator, streams)
+        learner = tuner_for(self.method, self.kernel, evaluator, streams)
         keeper = None if book is None or not book.can_keep or _learns(learner) else book.keeper
         if not self.apart or _learns(learner):
             if evaluator.journal is not None:
@@ -187,7 +187,7 @@ class Job:
                     threads=evaluator.threads,
                 )
                 own.trust_shapes()
-                alone = streams.of(chain), one_row(self.state, chain)
+                alone = streams.for_chain(chain), one_row(self.state, chain)
                 groups.append(ChainGroup(chain + 1, learner, *alone, own, self.request.draws, keeper))
         for group in groups:
             if keeper is not None and (kept := keeper.kept(group.lane)) is not None:
@@ -315,6 +315,6 @@ def _steps(method: Method, tune: int | None) -> int:
     return DEFAULT_TUNE if tune is None else int(tune)
 
 
-def _learns(learner: Learner) -> bool:
+def _learns(learner: KernelTuner) -> bool:
     """Whether something still changes while draws are made, from all chains together."""
     return not isinstance(learner, NoWarmup)

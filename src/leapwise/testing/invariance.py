@@ -34,16 +34,16 @@ from leapwise.kernels import Kernel, SharedStream
 from leapwise.targets import AnyTarget
 from leapwise.testing.exact_targets import Draw, ExactTarget
 from leapwise.testing.starts import (
-    Watched,
+    WatchedKernel,
     as_exact,
-    looked_at,
-    looked_at_draws,
     require_false_alarm,
     require_kernel,
     require_seed,
     start,
+    statistics_and_lost,
+    statistics_of_draws,
 )
-from leapwise.testing.statistics import Moments, Statistics, standardized
+from leapwise.testing.statistics import MomentStatistics, Statistics, standardized
 
 RADEMACHER = 0.25 / ndtr(-np.sqrt(2.0))
 N_PILOT = 1000
@@ -200,15 +200,15 @@ def check_invariance(
     exact = as_exact(target, draw)
     rng = np.random.default_rng(require_seed(random_seed))
     if statistics is None:
-        statistics = Moments() if exact.expected else standardized(exact.positions(rng, N_PILOT))
+        statistics = MomentStatistics() if exact.expected else standardized(exact.positions(rng, N_PILOT))
     evaluator = Evaluator(exact.target)
     state = begun = start(exact, evaluator, rng, n_chains)
-    old = looked_at_draws(statistics, begun.position, Evaluator(exact.target))
+    old = statistics_of_draws(statistics, begun.position, Evaluator(exact.target))
     _require_known(exact, old)
-    streams, watched = SharedStream(rng, n_chains), Watched(kernel)
+    streams, watched = SharedStream(rng, n_chains), WatchedKernel(kernel)
     for _ in range(steps):
         state, _ = watched.step(streams, state, evaluator)
-    new, lost = looked_at(statistics, state.position, Evaluator(exact.target))
+    new, lost = statistics_and_lost(statistics, state.position, Evaluator(exact.target))
     kept = ~lost
     known = [name for name in new if name in exact.expected]
     threshold = float(-ndtri(false_alarm / (2.0 * RADEMACHER * (len(new) + len(known)))))
@@ -228,7 +228,7 @@ def check_invariance(
 
 def _require_known(exact: ExactTarget, found: Mapping[str, np.ndarray]) -> None:
     """Raise if an exact value is of no statistic: neither of those looked at nor of the default ones."""
-    default = Moments()(np.zeros((1, exact.target.dim)), np.zeros(1))
+    default = MomentStatistics()(np.zeros((1, exact.target.dim)), np.zeros(1))
     unknown = [name for name in exact.expected if name not in found and name not in default]
     if unknown:
         raise InputError(

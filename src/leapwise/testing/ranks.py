@@ -26,13 +26,13 @@ from leapwise.targets import AnyTarget
 from leapwise.testing.exact_targets import Draw, ExactTarget
 from leapwise.testing.sequential import SequentialTest, sequential_test, shapes
 from leapwise.testing.starts import (
-    Watched,
+    WatchedKernel,
     as_exact,
-    looked_at,
-    looked_at_draws,
     require_kernel,
     require_seed,
     start,
+    statistics_and_lost,
+    statistics_of_draws,
 )
 from leapwise.testing.statistics import Statistics
 
@@ -99,7 +99,7 @@ def check_ranks(
             "check_ranks cannot judge a Mixture: one lot serves all its chains, so their ranks are not independent; "
             "check its parts, or use check_invariance or check_two_samples"
         )
-    random_seed, watched = require_seed(random_seed), Watched(kernel)
+    random_seed, watched = require_seed(random_seed), WatchedKernel(kernel)
     length = require_whole("length", length, 2)
     require_whole("n_chains", n_chains, 10 * length)
     exact = as_exact(target, draw)
@@ -155,7 +155,7 @@ def exact_ranks(
     """
     evaluator = Evaluator(exact.target)
     middle = start(exact, evaluator, rng, n_chains)
-    known, watched = looked_at_draws(statistics, middle.position, evaluator), Watched(kernel)
+    known, watched = statistics_of_draws(statistics, middle.position, evaluator), WatchedKernel(kernel)
     less, same = ({name: np.zeros(n_chains, dtype=int) for name in known} for _ in range(2))
     n_before = rng.integers(length, size=n_chains)
     streams = SharedStream(rng, n_chains)
@@ -163,7 +163,7 @@ def exact_ranks(
         state = middle
         for step in range(1, length):
             state, _ = watched.step(streams, state, evaluator)
-            found, lost = looked_at(statistics, state.position, evaluator)
+            found, lost = statistics_and_lost(statistics, state.position, evaluator)
             if lost.any():
                 return {name: np.full(n_chains, -1) for name in known}
             for name, column in found.items():

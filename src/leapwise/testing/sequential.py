@@ -35,14 +35,14 @@ from leapwise.kernels import Kernel, SharedStream
 from leapwise.targets import AnyTarget
 from leapwise.testing.exact_targets import Draw, ExactTarget
 from leapwise.testing.starts import (
-    Watched,
+    WatchedKernel,
     as_exact,
-    looked_at,
-    looked_at_draws,
     require_false_alarm,
     require_kernel,
     require_seed,
     start,
+    statistics_and_lost,
+    statistics_of_draws,
 )
 from leapwise.testing.statistics import Statistics, standardized
 
@@ -53,7 +53,7 @@ PValues = Callable[[int, np.random.Generator], Mapping[str, float]]
 
 
 @dataclass(frozen=True, eq=False)
-class Stage:
+class SequentialStage:
     """One look: how many draws, the p-values found, and the limits for their adjusted minimum.
 
     Attributes
@@ -87,7 +87,7 @@ class SequentialTest:
 
     Attributes
     ----------
-    stages : tuple of Stage
+    stages : tuple of SequentialStage
         As many as were needed.
     false_alarm : float
         Probability with which a sound subject fails.
@@ -95,7 +95,7 @@ class SequentialTest:
         Of a kernel, the share of chains that a step has moved; at zero nothing was tested, though it passes.
     """
 
-    stages: tuple[Stage, ...]
+    stages: tuple[SequentialStage, ...]
     false_alarm: float
     moved: float | None = None
 
@@ -177,11 +177,11 @@ def sequential_test(
     rng = np.random.default_rng(require_seed(random_seed))
     level = false_alarm / max_stages
     doubt = level ** (1.0 / max_stages)
-    stages: list[Stage] = []
+    stages: list[SequentialStage] = []
     for i in range(max_stages):
         fails_below = level * doubt**-i
         found = _require_p_values(p_values(ceil(n * growth**i), rng))
-        stages.append(Stage(ceil(n * growth**i), found, fails_below, fails_below + doubt))
+        stages.append(SequentialStage(ceil(n * growth**i), found, fails_below, fails_below + doubt))
         if not fails_below < stages[-1].adjusted <= fails_below + doubt:
             break
     return SequentialTest(tuple(stages), false_alarm)
@@ -236,7 +236,7 @@ def check_two_samples(
     require_whole("n_chains", n_chains, 100)
     require_whole("steps", steps, 1)
     exact = as_exact(target, draw)
-    random_seed, watched = require_seed(random_seed), Watched(kernel)
+    random_seed, watched = require_seed(random_seed), WatchedKernel(kernel)
     look = shapes(exact, random_seed) if statistics is None else statistics
     evaluator = Evaluator(exact.target)
 
@@ -245,8 +245,8 @@ def check_two_samples(
         streams = SharedStream(rng, n)
         for _ in range(steps):
             state, _ = watched.step(streams, state, evaluator)
-        old = looked_at_draws(look, still.position, evaluator)
-        new, lost = looked_at(look, state.position, evaluator)
+        old = statistics_of_draws(look, still.position, evaluator)
+        new, lost = statistics_and_lost(look, state.position, evaluator)
         if lost.any():
             return dict.fromkeys(new, 0.0)
         return {name: float(ks_2samp(old[name], new[name], method="asymp").pvalue) for name in old}

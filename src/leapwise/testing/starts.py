@@ -45,7 +45,7 @@ def require_false_alarm(false_alarm: object) -> float:
 
 
 @dataclass(eq=False)
-class Watched:
+class WatchedKernel:
     """A kernel, held to what a step must return, and what share of chains its steps have moved.
 
     It is given copies, and copies are kept of what it returns: a kernel may write into its arrays, or use them again,
@@ -135,7 +135,7 @@ def start(exact: ExactTarget, evaluator: Evaluator, rng: np.random.Generator, n_
     return state
 
 
-def looked_at(
+def statistics_and_lost(
     statistics: Statistics, position: np.ndarray, evaluator: Evaluator
 ) -> tuple[dict[str, np.ndarray], np.ndarray]:
     """Return the statistics of positions, and which are lost: not finite, in any statistic too, or without density.
@@ -149,11 +149,11 @@ def looked_at(
     return found, lost | ~np.all(np.isfinite([*found.values()]), axis=0)
 
 
-def looked_at_draws(
+def statistics_of_draws(
     statistics: Statistics, position: np.ndarray, evaluator: Evaluator
 ) -> dict[str, np.ndarray]:
     """Return the statistics of exact draws; where one is not finite it can tell nothing."""
-    found, _ = looked_at(statistics, position, evaluator)
+    found, _ = statistics_and_lost(statistics, position, evaluator)
     for name, column in found.items():
         n_bad = int((~np.isfinite(column)).sum())
         if n_bad:

@@ -18,7 +18,7 @@ CUT = -0.5  # off the centre, where symmetric targets would hide a sign
 
 
 @dataclass(frozen=True, eq=False)
-class Moments:
+class MomentStatistics:
     """Powers of each coordinate, an indicator of it, its product with the next, and the potential.
 
     Parameters
@@ -28,7 +28,7 @@ class Moments:
 
     Examples
     --------
-    >>> Moments()(np.array([[1.0, 2.0]]), np.array([2.5]))["q0 q1"]
+    >>> MomentStatistics()(np.array([[1.0, 2.0]]), np.array([2.5]))["q0 q1"]
     array([2.])
     """
 
@@ -45,11 +45,11 @@ class Moments:
         return {**columns, "U": potential}
 
 
-def standardized(pilot: np.ndarray) -> Moments:
+def standardized(pilot: np.ndarray) -> MomentStatistics:
     """Return moments about the middle of a pilot sample ``(n, dim)``, in units of its spread."""
     low, middle, high = np.quantile(pilot, [0.16, 0.5, 0.84], axis=0)
     spread = (high - low) / 2.0
-    return Moments(middle, np.where(spread > 0, spread, 1.0))
+    return MomentStatistics(middle, np.where(spread > 0, spread, 1.0))
 
 
 def columns(statistics: Statistics, position: np.ndarray, potential: np.ndarray) -> dict[str, np.ndarray]:

@@ -3,9 +3,9 @@
 What is left behind is a frozen kernel. Only `ARNSHMC` goes on learning while draws are kept, and its results say so.
 """
 
-from leapwise.warmup.learning import learner_for, require_tuning_steps, warmup_for
+from leapwise.warmup.learning import require_tuning_steps, tuner_for, warmup_for
 from leapwise.warmup.methods import ARNSHMC, RNSHMC, RNSRMHMC, Auto, Training
-from leapwise.warmup.schedule import Learner, Warmup
+from leapwise.warmup.schedule import KernelTuner, Warmup
 from leapwise.warmup.start import find_start
 
 __all__ = [
@@ -13,11 +13,11 @@ __all__ = [
     "RNSHMC",
     "RNSRMHMC",
     "Auto",
-    "Learner",
+    "KernelTuner",
     "Training",
     "Warmup",
     "find_start",
-    "learner_for",
     "require_tuning_steps",
+    "tuner_for",
     "warmup_for",
 ]

@@ -36,7 +36,7 @@ FLAT = 1e-12
 
 def descend(evaluator: Evaluator, state: State, shape: str) -> tuple[State, EuclideanMetric]:
     """Return where the chains come to, and the metric that they have found on their way: of `shape`, if it can be."""
-    descent = Descent(state)
+    descent = ChainDescent(state)
     if not descent.descending.any():
         return state, UnitMetric()
     descent.follow(evaluator)
@@ -44,7 +44,7 @@ def descend(evaluator: Evaluator, state: State, shape: str) -> tuple[State, Eucl
     return state, descent.metric(shape)
 
 
-class Descent:
+class ChainDescent:
     """A descent of each chain by itself; all of them ask for their next gradient together.
 
     Parameters

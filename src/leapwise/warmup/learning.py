@@ -18,11 +18,11 @@ from leapwise.kernels import HMC, NUTS, RMHMC, Info, Kernel, State, Streams, Sur
 from leapwise.surrogates import TrainingSet
 from leapwise.warmup.gradient_check import check_values
 from leapwise.warmup.methods import ARNSHMC, RNSHMC, RNSRMHMC, SurrogateMethod, Training
-from leapwise.warmup.schedule import SETTLE, HMCWarmup, Learner, NoWarmup, RMHMCWarmup, Warmup
+from leapwise.warmup.schedule import SETTLE, HMCWarmup, KernelTuner, NoWarmup, RMHMCWarmup, Warmup
 from leapwise.warmup.trajectories import TrajectoryWarmup
 
 
-class Collector:
+class TrainingCollector:
     """Keeps exact evaluations as they come, evenly thinned once there are too many.
 
     Positions without mass are left out. When more than `most` are held, every second one is dropped, and from then on
@@ -35,7 +35,7 @@ class Collector:
 
     Examples
     --------
-    >>> collector = Collector(most=3)
+    >>> collector = TrainingCollector(most=3)
     >>> for i in range(8):
     ...     collector.add(Evaluation(np.array([[float(i)]]), np.array([0.5 * i])))
     >>> collector.training().position.ravel().tolist()
@@ -123,7 +123,7 @@ class Exploration:
     ) -> None:
         self._method, self._evaluator, self._rng = method, evaluator, streams.shared
         self._explore = HMCWarmup(method.exploration, n_steps, evaluator, streams, state)
-        self._collector = Collector(method.most_training(method.surrogate, evaluator.target.dim))
+        self._collector = TrainingCollector(method.most_training(method.surrogate, evaluator.target.dim))
         self._skip = n_steps // 5 if method.skip is None else method.skip
         self._done = 0
         self._state = state
@@ -143,7 +143,7 @@ class Exploration:
         self._state = state
         self._done += 1
         if self._done > self._skip:
-            for each in lessons(self._method, self._heard, state, info):
+            for each in chosen_for_training(self._method, self._heard, state, info):
                 self._collector.add(each)
         self._heard.clear()
 
@@ -194,7 +194,7 @@ class OnlineLearning:
         if limit is not None and self._done >= limit:
             return
         self._done += 1
-        for each in lessons(self._method, self._heard, state, info):
+        for each in chosen_for_training(self._method, self._heard, state, info):
             usable = np.isfinite(each.potential)
             if usable.any():
                 outputs = None if each.outputs is None else each.outputs[usable]
@@ -225,7 +225,9 @@ def check_metric_at(state: State, kernel: RMHMC | SurrogateRMHMC) -> int:
     return check_metric(kernel.metric, state.position[:1], normals)
 
 
-def lessons(method: SurrogateMethod, heard: list[Evaluation], state: State, info: Info) -> list[Evaluation]:
+def chosen_for_training(
+    method: SurrogateMethod, heard: list[Evaluation], state: State, info: Info
+) -> list[Evaluation]:
     """Return what a method learns from, of all that was evaluated in one step."""
     if method.collect == "all":
         return heard
@@ -233,7 +235,7 @@ def lessons(method: SurrogateMethod, heard: list[Evaluation], state: State, info
     return [] if accepted is None else [accepted]
 
 
-def learner_for(method: object, kernel: Kernel, evaluator: Evaluator, streams: Streams) -> Learner:
+def tuner_for(method: object, kernel: Kernel, evaluator: Evaluator, streams: Streams) -> KernelTuner:
     """Return what steps, and learns, while draws are made; most methods no longer learn."""
     if isinstance(method, ARNSHMC) and method.freeze_after != 0:
         assert isinstance(kernel, SurrogateHMC)

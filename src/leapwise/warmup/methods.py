@@ -19,7 +19,7 @@ from leapwise.checks import require_positive, require_whole
 from leapwise.dynamics import EuclideanMetric, HessianMetric, ImplicitSolver, UnitMetric
 from leapwise.errors import InputError
 from leapwise.kernels import HMC, RMHMC, SurrogateHMC, SurrogateRMHMC
-from leapwise.kernels.trajectory import Lengths
+from leapwise.kernels.trajectory import TrajectorySettings
 from leapwise.surrogates import Fitted, Surrogate, TrainingSet
 
 #: Evaluations to train on, at most, if nothing else is said.
@@ -149,7 +149,7 @@ class RNSHMC(Training):
 
     def kernel(self, surrogate: Fitted, explored: HMC, training: TrainingSet) -> SurrogateHMC:
         """Return the kernel of the draws; what was not set is as it was found while exploring."""
-        lengths = Lengths(self.step_size, self.n_steps, self.trajectory_length, self.jitter)
+        lengths = TrajectorySettings(self.step_size, self.n_steps, self.trajectory_length, self.jitter)
         if not lengths.is_set:
             lengths = explored if self.step_size is not None else _finer(explored)
         metric = self.metric if isinstance(self.metric, EuclideanMetric) else explored.metric
@@ -259,7 +259,7 @@ class RNSRMHMC(Training):
 
     def __post_init__(self) -> None:
         self.check_training(self.surrogate)
-        if not Lengths(self.step_size, self.n_steps, self.trajectory_length, self.jitter).is_set:
+        if not TrajectorySettings(self.step_size, self.n_steps, self.trajectory_length, self.jitter).is_set:
             raise InputError(
                 "RNSRMHMC needs step_size and n_steps (or trajectory_length); step_size=0.3, n_steps=5 is a good start"
             )
@@ -294,14 +294,14 @@ class RNSRMHMC(Training):
         )
 
 
-def _finer(explored: HMC) -> Lengths:
+def _finer(explored: HMC) -> TrajectorySettings:
     """Return the same trajectories in steps four times as small."""
     step_size = np.asarray(explored.step_size) / 4.0
     if explored.trajectory_length is not None:
-        return Lengths(step_size, None, explored.trajectory_length, explored.jitter)
+        return TrajectorySettings(step_size, None, explored.trajectory_length, explored.jitter)
     assert explored.n_steps is not None
     low, high = (1, explored.n_steps) if isinstance(explored.n_steps, int) else explored.n_steps
-    return Lengths(step_size, (4 * low, 4 * high), None, explored.jitter)
+    return TrajectorySettings(step_size, (4 * low, 4 * high), None, explored.jitter)
 
 
 SurrogateMethod = RNSHMC | RNSRMHMC

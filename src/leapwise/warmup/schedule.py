@@ -31,7 +31,7 @@ from leapwise.warmup.tuners import (
     MOST_STEPS,
     SPREAD,
     DualAveraging,
-    Losses,
+    SupportExits,
     TrajectoryLength,
     first_step_size,
     fisher_metric,
@@ -45,7 +45,7 @@ QUARTER_TURN = 1.5
 AnyHMC = TypeVar("AnyHMC", HMC, RMHMC)
 
 
-class Learner(Protocol):
+class KernelTuner(Protocol):
     """Holds the kernel to step with, and learns from every step."""
 
     @property
@@ -63,7 +63,7 @@ class Learner(Protocol):
         ...
 
 
-class Warmup(Learner, Protocol):
+class Warmup(KernelTuner, Protocol):
     """Learns, and hands over a frozen kernel at the end.
 
     `n_metrics` counts evaluations of a Riemannian metric that were spent besides the steps.
@@ -156,7 +156,7 @@ class HMCWarmup:
             check_gradient(evaluator, state, self._metric, first)
         self._length: TrajectoryLength | None = None
         self._edges = window_edges(n_steps)
-        self._losses, self._done = Losses(), 0
+        self._losses, self._done = SupportExits(), 0
         self._window: list[State] = [state]
 
     @property

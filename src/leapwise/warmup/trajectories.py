@@ -32,7 +32,7 @@ from leapwise.warmup.schedule import LARGEST_DENSE, QUARTER_TURN, metric_shape, 
 from leapwise.warmup.tuners import (
     SPREAD,
     DualAveraging,
-    Losses,
+    SupportExits,
     TrajectoryLength,
     first_step_size,
     fisher_metric,
@@ -178,7 +178,7 @@ class TrajectoryWarmup:
         self._hmc_step: DualAveraging | None = None
         self._length: TrajectoryLength | None = None
         self._chosen = "trees" if self._hmc is None else None
-        self._efficiency, self._losses, self._tree_losses = Efficiency(), Losses(), Losses()
+        self._efficiency, self._losses, self._tree_losses = Efficiency(), SupportExits(), SupportExits()
         self._has_metric, self._done = False, 0
         self._window: list[State] = [self.start]
 

@@ -42,7 +42,7 @@ Following a derivative uphill, as is usual, is noisy for long trajectories, wher
 its sign is random. But warm-up varies the time :math:`t` anyway, so the cost is simply measured: in each window over
 four ranges of :math:`t`, through which a parabola (in logarithms) finds the best.
 
-Losses: why trajectories are rejected.
+SupportExits: why trajectories are rejected.
 
 Smaller steps mend an energy that is not kept. They do nothing for a trajectory that leaves the support beyond a hard
 edge: that is a matter of its length. A step size that is made smaller until few trajectories leave would shrink until
@@ -67,7 +67,7 @@ from leapwise.dynamics import (
 from leapwise.errors import InputError
 from leapwise.execution import Evaluator
 from leapwise.kernels import Info, State, Streams
-from leapwise.kernels.trajectory import ExactGuide
+from leapwise.kernels.trajectory import ExactForce
 
 GAMMA, T0, KAPPA = 0.05, 10.0, 0.75
 LOG_SMALLEST = -650.0  # a chain that rejects everything must not bring the step size down to 0
@@ -160,7 +160,7 @@ def first_step_size(
     searching = np.ones(n, dtype=bool)
     for _ in range(50):
         steps = np.where(searching, 1, 0)
-        end, _ = leapfrog(ExactGuide(evaluator).force, metric, start, step_size, steps)
+        end, _ = leapfrog(ExactForce(evaluator).evaluate, metric, start, step_size, steps)
         end_energy = end.potential + kinetic_energy(metric, end.momentum)
         good = end.complete & (energy - end_energy > np.log(target))
         direction = np.where(direction == 0, np.where(good, 1.0, -1.0), direction)
@@ -324,7 +324,7 @@ MEMORY, ENOUGH_LOST = 0.95, 0.5
 FEW_INSIDE = 0.25
 
 
-class Losses:
+class SupportExits:
     """Remembers how much is rejected, and how much of it because the trajectory has left the support."""
 
     def __init__(self) -> None:
