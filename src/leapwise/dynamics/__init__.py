@@ -1,6 +1,9 @@
-"""Hamiltonian motion of a batch of chains: metrics, leapfrog, swings, generalised leapfrog.
+"""Metrics and integrators of Hamiltonian dynamics, for a batch of chains.
 
-Nothing here knows of targets: a *force* is any function of positions that returns potentials and gradients.
+Nothing here depends on targets or surrogates: a *force* is any function of positions that returns potentials and
+gradients. Each integrator's module proves that it preserves volume and is reversible for every such force.
+
+Notation: position q, momentum p, potential U, mass matrix M, Riemannian metric G(q), step size epsilon.
 """
 
 from leapwise.dynamics.generalized import (

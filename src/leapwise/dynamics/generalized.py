@@ -1,4 +1,4 @@
-r"""Generalised leapfrog for a Riemannian metric, a batch of chains at a time.
+r"""The generalised leapfrog for a Riemannian metric, for a batch of chains.
 
 For :math:`H = \phi(q) + \frac12 p^T G(q)^{-1} p` with :math:`\phi = U + \frac12 \log\det G`, one step is (the
 paper's eqs. (8)-(10))
@@ -9,31 +9,29 @@ paper's eqs. (8)-(10))
     p' &= p_{1/2} - \tfrac{\epsilon}{2} \left[\nabla\phi(q') - \tfrac12 \nu(q', p_{1/2})\right],
 
 where :math:`\nabla\phi = \nabla U + \frac12 \tau`, and :math:`\nu`, :math:`\tau` are the contractions of
-`leapwise.dynamics.metrics`. The first two equations are implicit and solved by fixed-point iteration. The
-map is reversible and preserves volume only if they are solved, and only if the solution found is the one that is
-also found on the way back. So every step is run backwards too, and a trajectory whose iteration did not converge,
-or whose way back does not return to its start, is given up: it must be rejected, and is counted.
+`leapwise.dynamics.metrics`.
 
-Distances are measured in the metric itself (:math:`\|\delta q\|^2 = \delta q^T G\, \delta q`,
-:math:`\|\delta p\|^2 = \delta p^T G^{-1} \delta p`), so that tolerances mean the same for every posterior: a
-fraction of a standard deviation.
+**When it is exact.** The first two equations are implicit. The map preserves volume and is reversible only if they are
+solved, and only if the step back finds the same solution. So every step is also run backwards. A trajectory is
+abandoned, and must then be rejected, if an equation is not solved or the step back does not return to the start; such
+rejections are counted.
 
-Implicit equations :math:`x = g(x)`, solved for a batch of chains at once.
+**Distances** are measured in the metric itself (:math:`\|\delta q\|^2 = \delta q^T G\, \delta q`,
+:math:`\|\delta p\|^2 = \delta p^T G^{-1} \delta p`), so tolerances mean the same for every posterior: a fraction of a
+standard deviation, whatever the units of the parameters.
 
-Plain iteration :math:`x \leftarrow g(x)` converges only where :math:`g` contracts, and slowly where it hardly does.
-Anderson acceleration remembers the last few residuals :math:`r = g(x) - x`, finds the combination of them that comes
-closest to zero, and goes to the same combination of the :math:`g(x)`:
+**The implicit equations** :math:`x = g(x)` are solved by fixed-point iteration. Plain iteration
+:math:`x \leftarrow g(x)` converges only where :math:`g` contracts. Anderson acceleration keeps the last few residuals
+:math:`r = g(x) - x`, finds the combination of them that is closest to zero, and takes the same combination of the
+:math:`g(x)`:
 
 .. math:: x_{k+1} = g(x_k) - \sum_j \gamma_j \, \Delta g_j, \qquad
     \gamma = \arg\min \Big\| r_k - \sum_j \gamma_j \, \Delta r_j \Big\|,
 
-with differences :math:`\Delta` between successive iterates. Lengths are measured in standard deviations, so that the
-result does not depend on the units of the parameters.
-
-The iteration stops when :math:`\|r_k\|` is within the tolerance, and :math:`x_{k+1}` is taken, which is better still by
-the rate of convergence and costs nothing. A row whose residual does not shrink over any two iterations is given up:
-iterations that wander before they converge depend on every digit of their start, and would not be found again on the
-way back.
+with differences :math:`\Delta` between successive iterates. The iteration stops when :math:`\|r_k\|` is within the
+tolerance, and the result is :math:`x_{k+1}`, which is more accurate and costs nothing more. A row whose residual does
+not shrink over two successive iterations is abandoned: an iteration that wanders before it converges depends on every
+digit of its start, and the step back would not find the same solution.
 """
 
 from __future__ import annotations
@@ -48,25 +46,26 @@ from leapwise.dynamics.leapfrog import Force
 from leapwise.dynamics.metrics import LocalMetric, ProductMetric, RiemannianMetric, times_rows
 from leapwise.errors import InputError
 
-DEPTH = 4  # residuals remembered
+#: Residuals kept for Anderson acceleration. A guess: more help little, and make the small systems ill-conditioned.
+DEPTH = 4
 
-#: Takes the iterates ``(k, dim)`` of some rows, and which rows they are; returns g(x), and the residual g(x) - x in
-#: standard deviations.
+#: Takes the iterates ``(k, dim)`` of some rows and the numbers of these rows. Returns g(x), and the residual g(x) - x
+#: in standard deviations.
 Update = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
 class ImplicitSolver:
-    """How hard to work on the implicit equations.
+    """Tolerances of the implicit equations.
 
     Parameters
     ----------
     tolerance : float
-        Residual at which the iteration stops, in standard deviations; the solution is better than that.
+        Residual at which the iteration stops, in standard deviations. The solution is more accurate than that.
     max_iterations : int
-        Iterations after which an equation counts as unsolved.
+        Number of iterations after which an equation counts as unsolved.
     return_tolerance : float
-        Largest distance between a step's start and where the way back ends, in standard deviations.
+        Largest distance between the start of a step and the end of the step back, in standard deviations.
 
     Examples
     --------
@@ -93,13 +92,13 @@ def require_solver(solver: object) -> None:
 def fixed_point(
     update: Update, guess: np.ndarray, origin: np.ndarray, moving: np.ndarray, solver: ImplicitSolver
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Iterate until each moving row is within the tolerance; return the iterates and who was solved.
+    """Iterate until each moving row is within the tolerance; return the iterates and which rows were solved.
 
-    No row depends on how long its neighbours take. Rows that are not solved rest at `origin`.
+    The result of a row does not depend on the other rows. Rows that are not solved are set to `origin`.
 
     Examples
     --------
-    The iteration x <- 2 - 1.5 x runs away from its solution 0.8; accelerated, it does not:
+    The plain iteration x <- 2 - 1.5 x diverges from its solution 0.8; the accelerated one converges:
 
     >>> x, solved = fixed_point(
     ...     lambda x, rows: (2.0 - 1.5 * x, 2.0 - 2.5 * x),
@@ -111,7 +110,9 @@ def fixed_point(
     n, dim = guess.shape
     x, solved = guess.copy(), np.zeros(n, dtype=bool)
     rows = np.flatnonzero(moving & np.isfinite(x).all(axis=1))
-    earlier, last_length = np.full((2, n), np.inf)  # smallest residual before the last, and the last
+    earlier, last_length = np.full(
+        (2, n), np.inf
+    )  # the smallest residual before the last one, and the last one
     last_image, last_residual = np.empty((2, n, dim))
     images, residuals = np.empty((2, n, DEPTH, dim))
     for iteration in range(solver.max_iterations + 1):
@@ -137,26 +138,26 @@ def fixed_point(
 
 
 def norm(rows: np.ndarray) -> np.ndarray:
-    """Length of each row."""
+    """Return the Euclidean norm of each row."""
     return np.asarray(np.sqrt(np.einsum("ij,ij->i", rows, rows)))
 
 
 def _combine(
     image: np.ndarray, residual: np.ndarray, images: np.ndarray, residuals: np.ndarray
 ) -> np.ndarray:
-    """Return the images combined as makes their residuals smallest; differences are ``(k, known, dim)``."""
+    """Return the combination of images with the smallest residual; differences are ``(k, known, dim)``."""
     known = residuals.shape[1]
     if not known or not len(image):
         return image
     gram = np.matmul(residuals, np.swapaxes(residuals, 1, 2))
-    # Differences that are nearly parallel would give huge weights; what little they add is not worth it.
+    # Nearly parallel differences would get huge weights. This ridge is far below the tolerances of the solver.
     ridge = 1e-12 * np.trace(gram, axis1=1, axis2=2) + 1e-300
     gram[:, np.arange(known), np.arange(known)] += ridge[:, None]
     weights = np.linalg.solve(gram, np.matmul(residuals, residual[:, :, None]))
     return np.asarray(image - np.matmul(np.swapaxes(images, 1, 2), weights)[:, :, 0])
 
 
-#: Which chains of a batch: their numbers, or all of them.
+#: Some chains of a batch, by index, or all of them.
 Rows = np.ndarray | slice
 EVERY = slice(None)
 
@@ -165,7 +166,7 @@ EVERY = slice(None)
 class RiemannianPoint:
     """Positions and momenta of a batch of chains, with potential, gradient and metric there.
 
-    `complete` is False where the trajectory was given up; `unsolved` says that an implicit equation was why.
+    `complete` is False for abandoned trajectories. `unsolved` is True if an implicit equation was the reason.
     """
 
     position: np.ndarray
@@ -177,11 +178,11 @@ class RiemannianPoint:
     unsolved: np.ndarray
 
     def take(self, rows: np.ndarray, local: InvertedMetric) -> RiemannianPoint:
-        """Return some of the chains; `local` is the metric where they are."""
+        """Return some of the chains; `local` is the metric at their positions."""
         return RiemannianPoint(local=local, **{name: getattr(self, name)[rows] for name in _ARRAYS})
 
     def put(self, rows: np.ndarray, point: RiemannianPoint) -> RiemannianPoint:
-        """Return all chains, with these rows moved to `point`; the metric is left as it is."""
+        """Return all chains, with these rows replaced by `point`; the metric is not changed."""
         moved = {name: getattr(self, name).copy() for name in _ARRAYS}
         for name, values in moved.items():
             values[rows] = getattr(point, name)
@@ -193,7 +194,7 @@ _ARRAYS = ("position", "momentum", "potential", "gradient", "complete", "unsolve
 
 @dataclass(frozen=True, eq=False)
 class InvertedMetric:
-    """A local metric that is inverted once, since dozens of velocities are asked of each."""
+    """A local metric with its inverse, which is computed once because dozens of velocities need it."""
 
     local: LocalMetric
     inverse: np.ndarray  # (n, dim, dim); NaN where the metric is not positive definite
@@ -218,7 +219,7 @@ class InvertedMetric:
 
 
 def evaluate_metric(metric: RiemannianMetric, position: np.ndarray) -> InvertedMetric:
-    """Evaluate a metric at positions, and invert it there."""
+    """Evaluate a metric at positions, and invert it."""
     local = metric.at(position)
     cholesky = local.cholesky
     pivots = np.diagonal(cholesky, axis1=1, axis2=2)
@@ -231,12 +232,12 @@ def evaluate_metric(metric: RiemannianMetric, position: np.ndarray) -> InvertedM
 
 
 def velocity(local: InvertedMetric, momentum: np.ndarray, rows: Rows = EVERY) -> np.ndarray:
-    """Return :math:`G^{-1} p` of these rows of the metric; NaN where it is not positive definite."""
+    """Return :math:`G^{-1} p` for these rows; NaN where the metric is not positive definite."""
     return times_rows(local.inverse[rows], momentum)
 
 
 def riemannian_energy(point: RiemannianPoint) -> np.ndarray:
-    r"""Return :math:`U + \frac12 \log\det G + \frac12 p^T G^{-1} p` of each row, NaN where it has no metric."""
+    r"""Return :math:`U + \frac12 \log\det G + \frac12 p^T G^{-1} p` of each row; NaN where there is no metric."""
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         log_det = 2.0 * np.log(np.diagonal(point.local.cholesky, axis1=1, axis2=2)).sum(axis=1)
         kinetic = 0.5 * np.einsum("ij,ij->i", point.momentum, velocity(point.local, point.momentum))
@@ -244,7 +245,7 @@ def riemannian_energy(point: RiemannianPoint) -> np.ndarray:
 
 
 def riemannian_momentum(local: InvertedMetric, normals: np.ndarray) -> np.ndarray:
-    """Turn standard normals into momenta of covariance G(q); not finite where there is no metric."""
+    """Turn standard normals into momenta with covariance G(q); not finite where there is no metric."""
     with np.errstate(over="ignore", invalid="ignore"):
         return times_rows(local.cholesky, normals)
 
@@ -257,12 +258,19 @@ def generalized_leapfrog(
     n_steps: np.ndarray,
     solver: ImplicitSolver,
 ) -> tuple[RiemannianPoint, np.ndarray, np.ndarray]:
-    """Follow each chain for its own number of steps of its own size.
+    """Integrate each chain for its own number of steps of its own size.
 
-    Neither force nor metric is evaluated for chains that have arrived or were given up. Only, since a metric cannot
-    be taken apart into rows, it is evaluated again for those that go on; and once for all, if not all ended together.
+    Force and metric are not evaluated for chains that have ended or were abandoned. A metric object cannot be split
+    into rows, so it is evaluated again for the chains that go on, and once more for all chains if they did not end
+    together.
 
-    Returns the end points, how many calls of the force each chain took, and how many of the metric.
+    Returns
+    -------
+    end : RiemannianPoint
+    n_taken : ndarray of int, shape (n,)
+        Calls of the force for each chain.
+    n_metrics : ndarray of int, shape (n,)
+        Calls of the metric for each chain.
     """
     n = len(start.position)
     n_taken, n_metrics = np.zeros(n, dtype=int), np.zeros(n, dtype=int)
@@ -296,9 +304,9 @@ def _step(
     step_size: np.ndarray,
     solver: ImplicitSolver,
 ) -> tuple[RiemannianPoint, np.ndarray, np.ndarray, np.ndarray]:
-    r"""Make one step of all rows, there and back; `slope` is :math:`\nabla\phi` at the start.
+    r"""Make one step of all rows, forwards and back; `slope` is :math:`\nabla\phi` at the start.
 
-    Returns the new point, the slope there, which rows called the force, and the calls of the metric for each.
+    Returns the new point, the slope there, which rows called the force, and the calls of the metric for each row.
     """
     half_step = 0.5 * step_size[:, None]
     everyone = np.ones(len(half_step), dtype=bool)
@@ -327,7 +335,7 @@ def _returns(
     slope: np.ndarray,
     solver: ImplicitSolver,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Solve the equations of the step back from `end` with its momentum reversed; say who finds the start."""
+    """Solve the step back from `end` with its momentum reversed; return the calls of the metric and who returned."""
     back_half, solved = _solve_momentum(end.local, -end.momentum, half_step, slope, end.complete, solver)
     solved &= norm(_white_covector(end.local, back_half + half)) <= solver.return_tolerance
     back, n_metrics, solved = _solve_position(metric, end, back_half, half_step, solved, solver)
@@ -343,7 +351,7 @@ def _solve_momentum(
     moving: np.ndarray,
     solver: ImplicitSolver,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Solve the first implicit equation; the metric stays where it is."""
+    """Solve the first implicit equation, in which the metric is fixed."""
     along = np.zeros_like(momentum)
 
     def update(half: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -365,10 +373,10 @@ def _solve_position(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     r"""Solve the second implicit equation.
 
-    Forming the metric at each iterate is dear. A metric that offers its product with a vector is asked only for that:
-    with :math:`u = G(q')^{-1} p_{1/2}` unknown, the equation is :math:`G(q')\,u = p_{1/2}` at
-    :math:`q' = q + \frac{\epsilon}{2} (G(q)^{-1} p_{1/2} + u)`, and :math:`G(q)^{-1}` turns its residual into a
-    change of :math:`u`.
+    Computing the metric at each iterate is expensive. If the metric has a method `product`, only that is used: with
+    :math:`u = G(q')^{-1} p_{1/2}` unknown, the equation is :math:`G(q')\,u = p_{1/2}` at
+    :math:`q' = q + \frac{\epsilon}{2} (G(q)^{-1} p_{1/2} + u)`, and :math:`G(q)^{-1}` turns its residual into a change
+    of :math:`u`.
 
     Returns the solution, the number of calls of the metric for each row, and which rows were solved.
     """
@@ -394,10 +402,10 @@ def _solve_position(
 
 
 def _white_vector(local: InvertedMetric, delta: np.ndarray, rows: Rows = EVERY) -> np.ndarray:
-    """Displacements of the position, in standard deviations."""
+    """Return displacements in standard deviations."""
     return times_rows(np.swapaxes(local.cholesky[rows], 1, 2), delta)
 
 
 def _white_covector(local: InvertedMetric, delta: np.ndarray, rows: Rows = EVERY) -> np.ndarray:
-    """Differences of momentum, in standard deviations."""
+    """Return differences of momentum in standard deviations."""
     return _white_vector(local, velocity(local, delta, rows), rows)

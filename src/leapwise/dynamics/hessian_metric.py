@@ -1,16 +1,16 @@
-r"""The curvature of a potential as a Riemannian metric, in three forms.
+r"""The Hessian of a potential as a Riemannian metric, in three forms.
 
 With :math:`H(q)` the Hessian of a smooth potential:
 
 - ``"full"``: :math:`G = H`, where that is positive definite;
 - ``"diagonal"``: :math:`G = \mathrm{diag}(g(H_{ii}))` with :math:`g(h) = \frac12 (h + \sqrt{h^2 + 4 f^2})`, a smooth
-  floor: about h where it is far above f, and positive everywhere;
+  floor: close to h where h is far above f, and positive everywhere;
 - ``"softabs"`` (Betancourt): :math:`G = Q\, g(\Lambda)\, Q^T` with :math:`H = Q \Lambda Q^T` and
-  :math:`g(\lambda) = \lambda \coth(\lambda / f)`, which is about :math:`|\lambda|`, and at least f.
+  :math:`g(\lambda) = \lambda \coth(\lambda / f)`, which is close to :math:`|\lambda|`, and at least f.
 
-The dynamics need two contractions of :math:`\partial_i G`. Each is one of :math:`\partial_i H`,
-:math:`\mathrm{tr}(A\, \partial_i H)`, with a matrix that is cheap to form, so third derivatives are never built.
-For :math:`\nu_i = v^T \partial_i G\, v` and :math:`\tau_i = \mathrm{tr}(G^{-1} \partial_i G)`:
+The dynamics need two contractions of :math:`\partial_i G`. Each equals a contraction of :math:`\partial_i H`,
+:math:`\mathrm{tr}(A\, \partial_i H)`, with a matrix A that is cheap to compute, so the array of third derivatives is
+never computed. For :math:`\nu_i = v^T \partial_i G\, v` and :math:`\tau_i = \mathrm{tr}(G^{-1} \partial_i G)`:
 
 =========  =======================================================  =========================================
 form       A for :math:`\nu`                                          A for :math:`\tau`
@@ -20,8 +20,8 @@ diagonal   :math:`\mathrm{diag}(v_i^2\, g'(H_{ii}))`                 :math:`\mat
 softabs    :math:`Q\, (J \circ w w^T)\, Q^T`, :math:`w = Q^T v`      :math:`Q\, \mathrm{diag}(g'/g)\, Q^T`
 =========  =======================================================  =========================================
 
-with :math:`J_{ij} = (g(\lambda_i) - g(\lambda_j)) / (\lambda_i - \lambda_j)`, and :math:`g'(\lambda_i)` where the two
-eigenvalues agree.
+with :math:`J_{ij} = (g(\lambda_i) - g(\lambda_j)) / (\lambda_i - \lambda_j)`, or :math:`g'(\lambda_i)` where the two
+eigenvalues are equal.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Form = Literal["full", "diagonal", "softabs"]
 
 
 class HessianPotential(Protocol):
-    """A potential with second derivatives and contractions of its third."""
+    """A potential with second derivatives and contractions of its third derivatives."""
 
     def hessian(self, position: np.ndarray) -> np.ndarray:
         """Return Hessians ``(n, dim, dim)``."""
@@ -61,11 +61,13 @@ class HessianMetric:
     Parameters
     ----------
     potential : object
-        With methods ``hessian``, ``quadratic_contraction`` and ``trace_contraction``, as every trained surrogate has.
+        It has the methods ``hessian``, ``quadratic_contraction`` and ``trace_contraction``, like every trained
+        surrogate.
     form : {"full", "diagonal", "softabs"}
-        How to make it positive definite; "full" does not, and proposals are rejected where it is not.
+        How the Hessian is made positive definite. "full" does not change it; where it is not positive definite,
+        proposals are rejected.
     floor : float
-        Smallest curvature, about, of the other two.
+        Smallest curvature f of the other two forms, approximately.
 
     Examples
     --------
@@ -102,7 +104,7 @@ class HessianMetric:
         require_positive(self.floor, "floor", ())
 
     def product(self, position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
-        """Return the metric times each row of `velocity`, without forming it where the potential knows how."""
+        """Return the metric times each row of `velocity`, by the potential's `hessian_product` if it has one."""
         with np.errstate(all="ignore"):
             if self.form == "full" and hasattr(self.potential, "hessian_product"):
                 product = self.potential.hessian_product
@@ -144,7 +146,7 @@ class _Full:
 
 @dataclass(frozen=True, eq=False)
 class _Spectral:
-    """A metric :math:`Q\\, g\\, Q^T` from eigenvalues of the Hessian, or of its diagonal (then Q is None)."""
+    """A metric :math:`Q\\, g\\, Q^T` from the eigenvalues of the Hessian, or from its diagonal (then Q is None)."""
 
     potential: HessianPotential
     position: np.ndarray
@@ -183,7 +185,7 @@ def _diagonal(
 ) -> _Spectral:
     found = np.diagonal(hessian, axis1=1, axis2=2)
     root = np.hypot(found, 2.0 * floor)
-    # Written for both signs: h + sqrt(h^2 + 4f^2) cancels where h is far below zero.
+    # For negative h the other form avoids the cancellation in h + sqrt(h^2 + 4 f^2).
     values = np.where(found >= 0, 0.5 * (found + root), 2.0 * floor**2 / (root - found))
     cholesky = _diagonals(np.sqrt(values))
     return _Spectral(potential, position, _diagonals(values), cholesky, None, values, values / root)

@@ -7,10 +7,14 @@ One step of size :math:`\epsilon` is the composition of three shears (Algorithm 
     q' = q + \epsilon M^{-1} p_{1/2}, \qquad
     p' = p_{1/2} - \tfrac{\epsilon}{2} \nabla U(q').
 
-A shear changes one variable by a function of the other, so it preserves volume; and the composition read
-backwards with :math:`p \to -p` is itself, so it is reversible. Neither property asks :math:`\nabla U` to be the
-gradient of the true potential, or of anything: any force that is a function of the position alone will do. The
-gradient at the end of one step is the one needed at the start of the next: a trajectory costs `n_steps`.
+A shear changes one variable by a function of the other, so it preserves volume. The composition is symmetric: applied
+to the end with :math:`p \to -p` it leads back to the start, so it is reversible. Neither property requires that
+:math:`\nabla U` is the gradient of the true potential, or of any function. Any force that is a function of the position
+alone will do. The gradient at the end of one step is also the gradient at the start of the next, so a trajectory costs
+`n_steps` gradients.
+
+`leapfrog` is for expensive forces: it stops when the energy diverges. `plain_leapfrog` is for cheap ones: it takes all
+steps and never needs the potential.
 """
 
 from __future__ import annotations
@@ -31,9 +35,9 @@ Force = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 @dataclass(frozen=True, eq=False)
 class PhasePoint:
-    """Where a batch of chains is: positions and momenta, and the force's potentials and gradients there.
+    """Positions and momenta of a batch of chains, with the force's potentials and gradients there.
 
-    Rows for which `complete` is False hold the point at which the trajectory was given up.
+    Rows for which `complete` is False hold the point at which the trajectory was abandoned.
     """
 
     position: np.ndarray  # (n, dim)
@@ -52,22 +56,21 @@ def leapfrog(
     *,
     max_energy_range: float = 1000.0,
 ) -> tuple[PhasePoint, np.ndarray]:
-    """Follow each chain for its own number of steps of its own size.
+    """Integrate each chain for its own number of steps of its own size.
 
-    A trajectory is given up, and must then be rejected, when it meets something that is not finite or when the
-    energies along it (of the force's potential) differ by more than `max_energy_range`. Both are properties of
-    the set of points visited, which is the same backwards, so giving up keeps the balance: it never depends on
-    where in the set the trajectory began.
+    A trajectory is abandoned, and must then be rejected, when it meets a number that is not finite, or when the
+    energies along it (with the force's potential) differ by more than `max_energy_range`. Both are properties of the
+    set of points visited. That set is the same for the reversed trajectory, so both directions are abandoned together
+    and detailed balance holds.
 
     Parameters
     ----------
     force : callable
-        Potentials and gradients of positions; called only for chains that still move, and only where positions
-        are finite.
+        Potentials and gradients of positions. It is called only for chains that still move, at finite positions.
     metric : EuclideanMetric
         Gives velocities.
     start : PhasePoint
-        Where to begin, with the force already known there; chains that are not `complete` stay.
+        Start, with the force already evaluated there. Chains that are not `complete` do not move.
     step_size : ndarray of shape (n,)
     n_steps : ndarray of int, shape (n,)
     max_energy_range : float
@@ -76,13 +79,13 @@ def leapfrog(
     Returns
     -------
     end : PhasePoint
-        Where each trajectory ended or was given up.
+        Where each trajectory ended or was abandoned.
     n_taken : ndarray of int, shape (n,)
-        How many steps each chain took, each one call of the force.
+        Steps taken by each chain; each is one call of the force.
 
     Examples
     --------
-    A harmonic oscillator comes back after one period:
+    A harmonic oscillator returns after one period:
 
     >>> from leapwise.dynamics import UnitMetric
     >>> force = lambda q: (0.5 * (q**2).sum(axis=1), q)
@@ -97,7 +100,7 @@ def leapfrog(
     with np.errstate(over="ignore", invalid="ignore"):
         energy = end.potential + kinetic_energy(metric, end.momentum)
         end.complete[:] &= np.isfinite(energy) & np.isfinite(end.gradient).all(axis=1)
-        rows = np.flatnonzero(end.complete & (n_steps > 0))  # chains that move; what follows is theirs alone
+        rows = np.flatnonzero(end.complete & (n_steps > 0))  # chains that still move, as the arrays below
         q, p, gradient = end.position[rows], end.momentum[rows], end.gradient[rows]
         lowest = highest = energy[rows]
         for step in range(1, int(n_steps.max(initial=0)) + 1):
@@ -106,7 +109,7 @@ def leapfrog(
             epsilon = step_size[rows, None]
             half = p - 0.5 * epsilon * gradient
             q = q + epsilon * metric.velocity(half)
-            if not np.isfinite(q).all():  # where the numbers end there is nothing to evaluate
+            if not np.isfinite(q).all():  # a position that is not finite cannot be evaluated
                 finite = np.isfinite(q).all(axis=1)
                 end.complete[rows[~finite]] = False
                 rows, q, half, epsilon = rows[finite], q[finite], half[finite], epsilon[finite]
@@ -134,15 +137,16 @@ def plain_leapfrog(
     step_size: np.ndarray,
     n_steps: np.ndarray,
 ) -> PhasePoint:
-    """Follow each chain like `leapfrog`, for a force that costs next to nothing and need not know its potential.
+    """Integrate like `leapfrog`, for a cheap force whose potential is not needed.
 
-    No energy is looked at on the way: a trajectory is given up only where the numbers end, which like its reversal
-    depends on the points visited alone. The `potential` of the end point is that of the start.
+    Energies are not monitored. A trajectory is abandoned only when it meets a number that is not finite. That depends
+    on the set of points visited, which is the same for the reversed trajectory. The `potential` of the end point is
+    that of the start.
 
     Parameters
     ----------
     gradient : callable
-        Gradients of positions; called only where positions are finite.
+        Gradients of positions. It is called only at finite positions.
     metric, start, step_size, n_steps
         As for `leapfrog`.
 
@@ -182,7 +186,7 @@ def plain_leapfrog(
                 end.position[done], end.gradient[done] = q[here], slope[here]
                 end.momentum[done] = half[here] - 0.5 * epsilon[here] * slope[here]
                 rows, q, half, slope, epsilon = (each[on] for each in (rows, q, half, slope, epsilon))
-            half = half - epsilon * slope  # the half kicks before and after the next drift are one
+            half = half - epsilon * slope  # two half kicks at one position are one whole kick
         end.complete[:] &= np.isfinite(end.momentum).all(axis=1) & np.isfinite(end.gradient).all(axis=1)
     return end
 
@@ -192,6 +196,6 @@ def _arrays(point: PhasePoint) -> tuple[np.ndarray, ...]:
 
 
 def _store(end: PhasePoint, rows: np.ndarray, point: PhasePoint) -> None:
-    """Write the rows of a batch where they belong."""
+    """Write a batch of points into the given rows."""
     for whole, part in zip(_arrays(end), _arrays(point), strict=True):
         whole[rows] = part

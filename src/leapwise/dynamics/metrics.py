@@ -1,7 +1,7 @@
-r"""Metrics: what gives momentum its distribution and velocity its direction.
+r"""Metrics: the distribution of momenta, and the velocity that belongs to a momentum.
 
 A *Euclidean* metric is the same everywhere: :math:`p \sim N(0, M)`, velocity :math:`M^{-1} p`. The best
-:math:`M^{-1}` is the covariance of the posterior, so that is what the constructors take.
+:math:`M^{-1}` is the covariance of the posterior, so the constructors take a covariance.
 
 A *Riemannian* metric depends on the position: :math:`p \sim N(0, G(q))`. The dynamics never need the :math:`d`
 matrices :math:`\partial_i G`, only two contractions of them (the paper's section 2.2):
@@ -10,9 +10,8 @@ matrices :math:`\partial_i G`, only two contractions of them (the paper's sectio
     \nu_i(q, v) = v^T \, \partial_i G(q) \, v, \qquad
     \tau_i(q) = \mathrm{tr}\left(G(q)^{-1} \partial_i G(q)\right),
 
-with :math:`v = G(q)^{-1} p`. For many models both cost no more than :math:`G` itself.
-
-A user's Riemannian metric, held against its own finite differences before it is trusted.
+with :math:`v = G(q)^{-1} p`. For many models both cost no more than :math:`G` itself. A wrong :math:`\nu` biases the
+draws, so `check_metric` compares a user's metric with its own finite differences.
 """
 
 from __future__ import annotations
@@ -74,15 +73,15 @@ class RiemannianMetric(Protocol):
     def at(self, position: np.ndarray) -> LocalMetric:
         """Evaluate the metric at positions ``(n, dim)``.
 
-        Where the matrix is not positive definite, or not finite, fill that row's `cholesky` with NaN (see
-        `batched_cholesky`): the proposal is then rejected and counted.
+        In rows where the matrix is not positive definite, or not finite, `cholesky` must be NaN (see
+        `batched_cholesky`). The proposal is then rejected and counted.
         """
         ...
 
 
 @runtime_checkable
 class ProductMetric(RiemannianMetric, Protocol):
-    """A Riemannian metric that can be multiplied by a vector for much less than it costs to form."""
+    """A Riemannian metric whose product with a vector is much cheaper than the metric itself."""
 
     def product(self, position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
         r"""Return :math:`G(q)\, v` of each row, ``(n, dim)``."""
@@ -196,10 +195,10 @@ def kinetic_energy(metric: EuclideanMetric, momentum: np.ndarray) -> np.ndarray:
 
 
 def times_rows(matrix: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return `matrix` times each row, rounded alike however many rows there are.
+    """Return `matrix` times each row, with rounding that does not depend on the number of rows.
 
-    One product for the whole batch would be faster for very many rows, but BLAS rounds it differently for
-    different batch sizes, and then a chain's draws would depend on how many chains run beside it.
+    One product for the whole batch would be faster for very many rows. But BLAS rounds it differently for different
+    batch sizes, and then a chain's draws would depend on the number of chains beside it.
     """
     return np.asarray(np.matmul(matrix, rows[:, :, None])[:, :, 0])
 
@@ -229,32 +228,35 @@ def batched_cholesky(matrix: np.ndarray) -> np.ndarray:
         return factors
 
 
-STEP = 1e-4  # in standard deviations
+#: Step of the finite differences, in standard deviations: their error is of the order of its square, 1e-8, and rounding
+#: errors are about 1e-12.
+STEP = 1e-4
+#: Largest relative disagreement allowed. A guess: far above the errors of the differences, far below those of a
+#: mistake.
 TOLERANCE = 1e-3
-
-
+#: Evaluations of the metric in one check: one at the position, and one on either side.
 N_EVALUATIONS = 3
 
 
 def check_metric(metric: RiemannianMetric, position: np.ndarray, normals: np.ndarray) -> int:
-    r"""Raise `InputError` if a metric contradicts itself at a position.
+    r"""Raise `InputError` if a metric is not consistent at a position.
 
-    Compared are :math:`L L^T` with :math:`G`, and, along one random direction, both contractions with differences of
-    :math:`v^T G v` and :math:`\log\det G`: three evaluations of the metric, none of the target. A wrong contraction
-    :math:`\nu` would bias the draws without any other sign.
+    The check compares :math:`L L^T` with :math:`G` and, along one random direction, both contractions with differences
+    of :math:`v^T G v` and :math:`\log\det G`. It takes three evaluations of the metric and none of the target. A wrong
+    contraction :math:`\nu` would bias the draws, and no diagnostic would show it.
 
     Parameters
     ----------
     metric : RiemannianMetric
     position : ndarray of shape (1, dim)
-        Where to check; a `StartError` says if the metric is not positive definite there.
+        Where to check. A `StartError` is raised if the metric is not positive definite there.
     normals : ndarray of shape (2, dim)
         Standard normals, for the direction and the velocity.
 
     Returns
     -------
     int
-        How often the metric was evaluated.
+        Number of evaluations of the metric.
     """
     local, dim = metric.at(position), position.shape[1]
     for name in ("matrix", "cholesky"):
@@ -265,8 +267,8 @@ def check_metric(metric: RiemannianMetric, position: np.ndarray, normals: np.nda
             )
     if not np.isfinite(local.cholesky).all():
         raise StartError(
-            f"the metric is not positive definite at the start {position[0].tolist()}; start elsewhere (init=), "
-            "or take a metric that is so everywhere (of a surrogate: form='softabs')"
+            f"the metric is not positive definite at the start {position[0].tolist()}; start somewhere else "
+            "(init=), or use a metric that is positive definite everywhere (of a surrogate: form='softabs')"
         )
     matrix, factor = local.matrix[0], local.cholesky[0]
     _compare("cholesky @ cholesky.T", factor @ factor.T, matrix, np.abs(matrix).max())
@@ -287,11 +289,11 @@ def check_metric(metric: RiemannianMetric, position: np.ndarray, normals: np.nda
 
 
 def _compare(what: str, found: np.ndarray, expected: np.ndarray, scale: float) -> None:
-    """Raise if two things that should be equal differ by more than finite differences can."""
+    """Raise if two quantities that should be equal differ by more than the error of finite differences."""
     if not np.max(np.abs(found - expected)) <= TOLERANCE * (
         np.max(np.abs(found)) + np.max(np.abs(expected)) + scale
     ):
         raise InputError(
             f"the metric's {what} does not agree with its matrix: got {np.ravel(found)[0]:.6g}, expected "
-            f"{np.ravel(expected)[0]:.6g} from the matrix; mend it, since the draws would be biased"
+            f"{np.ravel(expected)[0]:.6g} from the matrix; fix it, because the draws would be biased"
         )
