@@ -19,11 +19,12 @@ import numpy as np
 from leapwise.results.statistics import (
     Surprises,
     exact_share,
+    finite,
     longest_stays,
-    middle_spread,
     spread,
     surprises,
 )
+from leapwise.surrogates.quality import robust_discrepancy_sd
 
 if TYPE_CHECKING:
     from leapwise.results.run import Run, SurrogateReport
@@ -137,7 +138,7 @@ def held_up(
     # Proposals outside the support prolong stays for no fault of the surrogate's.
     inside = longest * float(1.0 - np.isposinf(discrepancy).mean())
     if (
-        inside <= longest_tolerable(n, middle_spread(discrepancy)) or longest == n
+        inside <= longest_tolerable(n, robust_discrepancy_sd(finite(discrepancy))) or longest == n
     ):  # which has its own warning
         return []
     return [

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leapwise.adaptation.record import CLIP
+from leapwise.surrogates.quality import discrepancy_sd, robust_discrepancy_sd
 
 if TYPE_CHECKING:
     from leapwise.results.run import Run, SurrogateReport
@@ -99,38 +99,19 @@ def _convergence(draws: np.ndarray) -> np.ndarray:
 
 #: How far below the usual, at least, and in units of sd(D), a discrepancy is a surprise.
 LEAST_GAP, SDS = 2.0, 6.0
-#: Of a normal distribution, half of the values are within so many standard deviations of the median.
-PROBABLE_ERROR = 0.6745
 
 
 def spread(discrepancy: np.ndarray | None) -> float:
     """Return sd(D) at proposals about their median, NaN if there are none.
 
-    As in warm-up, each counts as at most 4 from the median: a proposal beyond that is as lost as can be, and one that
-    is off by a hundred would make a good surrogate look useless.
-
-    Examples
-    --------
-    >>> round(spread(np.append(np.random.default_rng(1).normal(5.0, 0.3, 4000), 1e6)), 1)
-    0.3
+    Only finite discrepancies count; see `leapwise.surrogates.quality.discrepancy_sd`.
     """
-    found = finite(discrepancy)
-    if not found.size:
-        return np.nan
-    return float(np.sqrt(np.mean(np.clip(found - np.median(found), -CLIP, CLIP) ** 2)))
+    return discrepancy_sd(finite(discrepancy))
 
 
 def finite(discrepancy: np.ndarray | None) -> np.ndarray:
     """Return the discrepancies at proposals that there were, inside the support."""
     return np.empty(0) if discrepancy is None else discrepancy[np.isfinite(discrepancy)]
-
-
-def middle_spread(discrepancy: np.ndarray) -> float:
-    """Return sd(D) as the middle half of the discrepancies tells it, which the odd ones do not widen; 0 if none."""
-    found = finite(discrepancy)
-    if not found.size:
-        return 0.0
-    return float(np.median(np.abs(found - np.median(found)))) / PROBABLE_ERROR
 
 
 def exact_share(run: Run) -> float:
@@ -178,7 +159,7 @@ def surprises(discrepancy: np.ndarray | None, report: SurrogateReport | None) ->
     found = finite(discrepancy)
     if not found.size:
         return Surprises(0, 0, 0.0, 0.0)
-    usual, sd = float(np.median(found)), middle_spread(found)
+    usual, sd = float(np.median(found)), robust_discrepancy_sd(found)
     if report is not None:
         usual = max(usual, report.usual) if np.isfinite(report.usual) else usual
         sd = max(sd, report.sd) if np.isfinite(report.sd) else sd

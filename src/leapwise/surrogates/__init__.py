@@ -1,4 +1,19 @@
-"""Surrogates of the potential, all linear in their trained weights."""
+"""Surrogates: learned approximations of the potential that trajectories run on.
+
+==================  =================================================================================================
+`base`              interfaces `Surrogate` and `Fitted`; sums of features; the notation of this package
+`training`          exact evaluations as training data
+`whitening`         whitened coordinates, in which all surrogates are trained
+`bases`, `trend`    features: hidden units, kernel nodes, quadratic and radial terms, the guard
+`ridge`, `online`   ridge regression with a chosen strength; adding rows to a solved regression
+`network`           random-basis networks of the paper: softplus and radial
+`quadratic`         a quadratic with radial terms and hidden units
+`gp`, `fitc`        Gaussian processes, full and sparse
+`outputs`           emulated outputs of a forward model, with `emulator` and `output_space`
+`compiled`          any fitted surrogate as two quick functions for trajectories
+`quality`           sd(D), the measure of how good a surrogate is
+==================  =================================================================================================
+"""
 
 from leapwise.surrogates.base import Fitted, Surrogate
 from leapwise.surrogates.fitc import FITC
@@ -9,13 +24,11 @@ from leapwise.surrogates.online import PseudoinverseUpdater, RowUpdater
 from leapwise.surrogates.output_space import prior_potential
 from leapwise.surrogates.outputs import OutputSurrogate
 from leapwise.surrogates.quadratic import QuadraticNetwork
-from leapwise.surrogates.quality import Choice, choose, discrepancy_variance
 from leapwise.surrogates.training import TrainingSet
 from leapwise.surrogates.whitening import Whitening
 
 __all__ = [
     "FITC",
-    "Choice",
     "Fitted",
     "GaussianProcess",
     "Hyperparameters",
@@ -28,7 +41,5 @@ __all__ = [
     "Surrogate",
     "TrainingSet",
     "Whitening",
-    "choose",
-    "discrepancy_variance",
     "prior_potential",
 ]

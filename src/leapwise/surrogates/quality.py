@@ -1,125 +1,58 @@
-r"""How far a surrogate is from the potential, and which surrogate to take.
+r"""The quality of a surrogate: sd(D), the standard deviation of its discrepancy.
 
-Potentials matter up to a constant, so the distance between a surrogate and the exact potential is that of appendix B,
+The discrepancy :math:`D = U - \tilde U` is the exact minus the predicted potential. Acceptance depends only on
+differences of D, so a constant in D does not matter. The distance of appendix B of the paper is therefore a variance,
 
 .. math:: K = \min_d \mathrm{E}\,\big(\tilde U - U - d\big)^2 = \mathrm{Var}(\tilde U - U) = \mathrm{Var}(D),
 
-under the posterior, estimated from evaluations that the surrogate was *not* trained on. Far moves are then accepted
-about as often as :math:`\mathrm{erfc}(\mathrm{sd}(D)/2)`.
+under the posterior, estimated from evaluations that the surrogate was *not* trained on. Far moves are accepted about as
+often as :math:`\mathrm{erfc}(\mathrm{sd}(D)/2)`.
+
+All functions take discrepancies ``(n,)``. Their centre is the median, which a few extreme ones do not move.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Protocol
-
 import numpy as np
 
-from leapwise.checks import require_whole
-from leapwise.errors import InputError
-from leapwise.surrogates.base import Surrogate
-from leapwise.surrogates.training import TrainingSet
+#: A discrepancy counts as at most this far from the median. Derived: a proposal with D this far above the median is
+#: accepted with a probability of about e^-4 = 2 %, so being further off makes no difference. Without a limit a single
+#: discrepancy of a hundred would make a good surrogate look useless.
+CLIP = 4.0
+#: Half of the values of a normal distribution are within this many standard deviations of the median.
+_PROBABLE_ERROR = 0.6745
 
 
-class HasPotential(Protocol):
-    """Anything that gives potentials of a batch of positions."""
-
-    def potential(self, position: np.ndarray) -> np.ndarray:
-        """Return potentials ``(n,)``."""
-        ...
+def median_discrepancy(discrepancy: np.ndarray) -> float:
+    """Return the median of the finite discrepancies, 0 if there are none."""
+    finite = discrepancy[np.isfinite(discrepancy)]
+    return float(np.median(finite)) if len(finite) else 0.0
 
 
-def discrepancy_variance(fitted: HasPotential, training: TrainingSet) -> float:
-    """Return the variance of surrogate less exact potential over evaluations, which should not be those trained on.
-
-    Its root is what reports call sd(D). It is infinite where the surrogate is not finite at one of the positions.
+def discrepancy_sd(discrepancy: np.ndarray) -> float:
+    """Return sd(D): the root mean square deviation from the median, each clipped at 4; NaN if there are none.
 
     Examples
     --------
-    >>> class Shifted:
-    ...     def potential(self, position):
-    ...         return 7.0 + 0.5 * (position**2).sum(axis=1)
-    >>> x = np.array([[0.0], [1.0], [2.0]])
-    >>> discrepancy_variance(Shifted(), TrainingSet(x, 0.5 * x[:, 0] ** 2))
-    0.0
+    >>> round(discrepancy_sd(np.append(np.random.default_rng(1).normal(5.0, 0.3, 4000), 1e6)), 1)
+    0.3
     """
-    if len(training) < 2:
-        raise InputError(
-            f"a variance needs at least two evaluations, got {len(training)}; hold more of them back"
-        )
-    with np.errstate(over="ignore", invalid="ignore"):
-        difference = fitted.potential(training.position) - training.potential
-    return float(np.var(difference)) if np.isfinite(difference).all() else np.inf
+    if not discrepancy.size:
+        return np.nan
+    deviation = np.clip(discrepancy - median_discrepancy(discrepancy), -CLIP, CLIP)
+    return float(np.sqrt(np.mean(deviation**2)))
 
 
-@dataclass(frozen=True, eq=False)
-class Choice:
-    """The outcome of `choose`.
+def robust_discrepancy_sd(discrepancy: np.ndarray) -> float:
+    """Return sd(D) estimated from the middle half of the discrepancies, 0 if there are none.
 
-    Attributes
-    ----------
-    index : int
-        Which of the surrogates was best.
-    surrogate : Surrogate
-        The recipe itself.
-    variances : ndarray of float, shape (k,)
-        Held-out variances of the discrepancy of all of them, means over folds.
-    """
-
-    index: int
-    surrogate: Surrogate
-    variances: np.ndarray
-
-
-def choose(
-    surrogates: Sequence[Surrogate], training: TrainingSet, rng: np.random.Generator, *, folds: int = 3
-) -> Choice:
-    """Choose the surrogate with the smallest held-out discrepancy.
-
-    The evaluations, without those far above the typical set, are split at random into `folds` parts. Each surrogate is
-    trained without each part and tried on it; every part has a shift of its own, as appendix B allows.
-
-    Parameters
-    ----------
-    surrogates : sequence of Surrogate
-        Recipes; those of the potential and of outputs may be mixed.
-    training : TrainingSet
-    rng : Generator
-        Splits, and draws hidden nodes; all surrogates get the same splits.
-    folds : int
+    Up to a quarter of the discrepancies on either side can be extreme without widening it.
 
     Examples
     --------
-    >>> from leapwise.surrogates.network import SoftplusNetwork
-    >>> from leapwise.surrogates.quadratic import QuadraticNetwork
-    >>> rng = np.random.default_rng(0)
-    >>> x = rng.standard_normal((60, 3))
-    >>> training = TrainingSet(x, 0.5 * (x**2).sum(axis=1), x)
-    >>> choose([SoftplusNetwork(10), QuadraticNetwork()], training, rng).surrogate
-    QuadraticNetwork(...)
+    >>> round(robust_discrepancy_sd(np.append(np.random.default_rng(1).normal(5.0, 0.3, 4000), [1e6] * 40)), 1)
+    0.3
     """
-    if not len(surrogates):
-        raise InputError("there must be at least one surrogate to choose from, got none")
-    folds = require_whole("folds", folds, 2)
-    kept = training.select()
-    if len(kept) < 2 * folds:
-        raise InputError(
-            f"choosing with {folds} folds needs at least {2 * folds} evaluations near the typical set, "
-            f"got {len(kept)}; evaluate more first"
-        )
-    fold = rng.permutation(len(kept)) % folds
-    variances = np.array([_held_out(surrogate, kept, fold, rng) for surrogate in surrogates])
-    best = int(np.argmin(variances))
-    return Choice(best, surrogates[best], variances)
-
-
-def _held_out(
-    surrogate: Surrogate, training: TrainingSet, fold: np.ndarray, rng: np.random.Generator
-) -> float:
-    """Return the mean over folds of the variance on what was held out."""
-    found = [
-        discrepancy_variance(surrogate.fit(training.rows(fold != part), rng), training.rows(fold == part))
-        for part in range(fold.max() + 1)
-    ]
-    return float(np.mean(found))
+    if not discrepancy.size:
+        return 0.0
+    return float(np.median(np.abs(discrepancy - np.median(discrepancy)))) / _PROBABLE_ERROR
