@@ -11,7 +11,7 @@ from conformance import FACTOR, MEAN, SurrogateConformance, assert_close, differ
 import leapwise as lw
 from leapwise.errors import InputError
 from leapwise.surrogates.emulator import OutputFeatures
-from leapwise.surrogates.output_space import QuadraticPotential, SmoothPotential, prior_potential
+from leapwise.surrogates.output_space import PriorPotential, QuadraticPotential, SmoothPotential
 from leapwise.surrogates.outputs import FittedOutputs, OutputSurrogate
 from leapwise.surrogates.quadratic import QuadraticNetwork
 from leapwise.surrogates.training import TrainingSet
@@ -141,7 +141,7 @@ def test_bounds_are_in_the_prior_and_exact(rng, bounds):
     """With the exact outputs put in, prior and likelihood must give the evaluator's potential and nothing else."""
     target = gaussian_target(bounds=bounds)
     training = train(target, rng, 50)
-    potential, _ = prior_potential(target.prior, target.transform)(training.position)
+    potential, _ = PriorPotential(target.prior, target.transform)(training.position)
     total = potential - target.likelihood.log_density(training.outputs)
     np.testing.assert_allclose(total, training.potential, rtol=1e-12)
 
@@ -178,7 +178,7 @@ def test_gradients_are_solved_for_exactly(rng):
     gradient = found.gradient.copy()
     gradient[::3] = np.nan
     training = TrainingSet(found.position, found.potential, gradient, found.outputs)
-    recipe = OutputSurrogate(target.likelihood, prior_potential(target.prior, target.transform), ridge=0.5)
+    recipe = OutputSurrogate(target.likelihood, PriorPotential(target.prior, target.transform), ridge=0.5)
     fitted = recipe.fit(training, rng)
     kept, features = fitted.training, fitted.features
     white = fitted.whitening.to_white(kept.position)
@@ -310,7 +310,7 @@ def test_other_likelihoods_are_not_taken_for_gaussian(rng):
 
     target = gaussian_target()
     training = train(target, rng, 40)
-    recipe = OutputSurrogate(Student(), prior_potential(target.prior, target.transform))
+    recipe = OutputSurrogate(Student(), PriorPotential(target.prior, target.transform))
     assert isinstance(recipe.fit(training, rng).misfit, SmoothPotential)
 
 
@@ -328,7 +328,7 @@ def test_a_prior_is_taken_for_a_quadratic_form_only_if_it_is_one(rng):
         (lw.NormalPrior(0.0, 1.0, dim=3), QuadraticPotential),
         (Truncated(0.0, 1.0, dim=3), SmoothPotential),
     ):
-        recipe = OutputSurrogate(target.likelihood, prior_potential(prior, target.transform))
+        recipe = OutputSurrogate(target.likelihood, PriorPotential(prior, target.transform))
         fitted = recipe.fit(training, rng)
         assert type(fitted.prior) is kind
         points = 0.3 * rng.standard_normal((5, 3))

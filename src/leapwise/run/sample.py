@@ -28,6 +28,7 @@ from leapwise.run.request import Method, Request, check_manner, check_request
 from leapwise.run.reuse import read_lessons
 from leapwise.run.runner import Job
 from leapwise.run.store import ASKED, Book, Keeper
+from leapwise.run.stored import parts_of
 from leapwise.storage import Ledger
 from leapwise.targets import AnyTarget
 from leapwise.warmup import Auto
@@ -268,7 +269,7 @@ def resume(path: str | PathLike[str], target: AnyTarget, *, draws: int | None = 
         )
     with Ledger.read(path) as ledger:
         settings = ledger.header.settings
-        method = Keeper(ledger, {"target": target}).method()
+        method = Keeper(ledger, parts_of(target)).method()
         asked = ledger.load(ASKED)
     for name, unknown in (("method", method is None), ("init", settings["init"] is not None)):
         if unknown:

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 from leapwise.run.recorder import Block, beside, in_parameters, joined
 from leapwise.run.request import Request, describe, versions
+from leapwise.run.stored import pack, parts_of, unpack
 from leapwise.storage import Header, Ledger, LedgerWarning
-from leapwise.storage.archive import pack, unpack
 from leapwise.storage.replay import Journal
 from leapwise.surrogates.base import fingerprint
 from leapwise.targets import AnyTarget
@@ -79,12 +79,15 @@ class Keeper:
     def keep_method(self, method: object) -> None:
         """Keep how to sample, for those who resume without it; what cannot be written is left out."""
         with suppress(ArchiveError):
-            self._ledger.save(_METHOD, *pack(method, {"target": self._references["target"]}))
+            self._ledger.save(_METHOD, *pack(method, self._of_target()))
 
     def method(self) -> Any:
         """Return how to sample, or None if that was not kept."""
         found = self._ledger.load(_METHOD)
-        return None if found is None else unpack(*found, {"target": self._references["target"]})
+        return None if found is None else unpack(*found, self._of_target())
+
+    def _of_target(self) -> dict[str, object]:
+        return {name: each for name, each in self._references.items() if name != "method"}
 
     def keep_warmed(self, parts: dict[str, Any]) -> bool:
         """Keep what warm-up has come to; return False if it cannot be written, or is too much."""
@@ -215,7 +218,7 @@ class Book:
 
     def __init__(self, ledger: Ledger, target: AnyTarget, method: object) -> None:
         self.ledger = ledger
-        self.keeper = Keeper(ledger, {"target": target, "method": method})
+        self.keeper = Keeper(ledger, parts_of(target) | {"method": method})
         settings = ledger.header.settings
         self.apart = bool(settings["apart"])
         self.planned_draws = int(settings["draws"])

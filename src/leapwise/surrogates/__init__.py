@@ -21,7 +21,7 @@ from leapwise.surrogates.gp import GaussianProcess
 from leapwise.surrogates.gp_likelihood import Hyperparameters
 from leapwise.surrogates.network import RBFNetwork, SoftplusNetwork
 from leapwise.surrogates.online import PseudoinverseUpdater, RowUpdater
-from leapwise.surrogates.output_space import prior_potential
+from leapwise.surrogates.output_space import PriorPotential
 from leapwise.surrogates.outputs import OutputSurrogate
 from leapwise.surrogates.quadratic import QuadraticNetwork
 from leapwise.surrogates.training import TrainingSet
@@ -33,6 +33,7 @@ __all__ = [
     "GaussianProcess",
     "Hyperparameters",
     "OutputSurrogate",
+    "PriorPotential",
     "PseudoinverseUpdater",
     "QuadraticNetwork",
     "RBFNetwork",
@@ -41,5 +42,4 @@ __all__ = [
     "Surrogate",
     "TrainingSet",
     "Whitening",
-    "prior_potential",
 ]

@@ -182,14 +182,18 @@ class QuadraticPotential:
         return np.zeros_like(directions)
 
 
-def component_misfit(likelihood: CheapDensity, space: OutputSpace) -> SmoothPotential:
-    """Return minus the log-likelihood as a function of components."""
+@dataclass(frozen=True, eq=False)
+class ComponentMisfit:
+    """Minus the log-likelihood and its gradient, as a function of components of the outputs."""
 
-    def value_and_gradient(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        outputs = space.decode(points)
-        return -likelihood.log_density(outputs), -likelihood.gradient(outputs) @ space.decoder.T
+    likelihood: CheapDensity
+    space: OutputSpace
 
-    return SmoothPotential(value_and_gradient)
+    def __call__(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return values ``(n,)`` and gradients ``(n, p)``."""
+        outputs = self.space.decode(points)
+        slopes = -self.likelihood.gradient(outputs)
+        return -self.likelihood.log_density(outputs), slopes @ self.space.decoder.T
 
 
 def as_quadratic(smooth: SmoothPotential, points: np.ndarray) -> Potential:
@@ -246,10 +250,6 @@ def _normalised(directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return directions / np.where(length > 0, length, 1.0), length
 
 
-#: Potentials ``(n,)`` and gradients of the prior at unconstrained positions ``(n, dim)``, log-Jacobian included.
-PriorPotential = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
-
-
 class Bounded(Protocol):
     """A map from unconstrained positions to parameters with bounds."""
 
@@ -266,25 +266,31 @@ class Bounded(Protocol):
         ...
 
 
-def prior_potential(prior: CheapDensity, transform: Bounded) -> PriorPotential:
-    """Return the potential of a prior at unconstrained positions, log-Jacobian included, and its gradient."""
+@dataclass(frozen=True, eq=False)
+class PriorPotential:
+    """The potential of a prior at unconstrained positions, log-Jacobian included, and its gradient."""
 
-    def potential(position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        parameters = transform.to_parameters(position)
-        value = -(prior.log_density(parameters) + transform.log_jacobian(position))
-        return value, -transform.pull_back(position, prior.gradient(parameters))
+    prior: CheapDensity
+    transform: Bounded
 
-    return potential
+    def __call__(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return potentials ``(n,)`` and gradients ``(n, dim)``."""
+        parameters = self.transform.to_parameters(position)
+        value = -(self.prior.log_density(parameters) + self.transform.log_jacobian(position))
+        return value, -self.transform.pull_back(position, self.prior.gradient(parameters))
 
 
-def in_white(prior: PriorPotential, whitening: Whitening) -> SmoothPotential:
-    """Return the potential of a prior as a function of whitened positions."""
+@dataclass(frozen=True, eq=False)
+class WhitePrior:
+    """The potential of a prior as a function of whitened positions."""
 
-    def potential(white: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        value, gradient = prior(whitening.from_white(white))
-        return value, whitening.gradient_to_white(gradient)
+    prior: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
+    whitening: Whitening
 
-    return SmoothPotential(potential)
+    def __call__(self, white: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return potentials ``(n,)`` and gradients ``(n, dim)``."""
+        value, gradient = self.prior(self.whitening.from_white(white))
+        return value, self.whitening.gradient_to_white(gradient)
 
 
 #: Root mean square of the loss that condensing may cause at training positions, where each loss counts as at most 1.

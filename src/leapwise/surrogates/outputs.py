@@ -42,6 +42,7 @@ marginal likelihood of the gradients given the values, over a grid.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -56,15 +57,15 @@ from leapwise.surrogates.online import RowUpdater
 from leapwise.surrogates.output_space import (
     Bounded,
     CheapDensity,
+    ComponentMisfit,
     OutputSpace,
     Potential,
     PriorPotential,
     QuadraticPotential,
+    SmoothPotential,
+    WhitePrior,
     as_quadratic,
-    component_misfit,
     condense,
-    in_white,
-    prior_potential,
 )
 from leapwise.surrogates.ridge import require_ridge, solve_ridge
 from leapwise.surrogates.training import TrainingSet, require_same_dim
@@ -218,7 +219,7 @@ class OutputSurrogate:
         Both take outputs ``(n, m)``.
     prior : callable
         Takes positions ``(n, dim)`` and returns the potential of the prior, log-Jacobian of bounds included, and its
-        gradient; see `prior_potential`.
+        gradient; see `PriorPotential`.
     n_hidden : int
         Number of hidden softplus units besides the polynomial features.
     ridge : float, optional
@@ -246,7 +247,7 @@ class OutputSurrogate:
     """
 
     likelihood: CheapDensity
-    prior: PriorPotential
+    prior: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
     n_hidden: int = 0
     ridge: float | None = None
     gain: float = 1.0
@@ -267,7 +268,7 @@ class OutputSurrogate:
                 f"OutputSurrogate.of needs a ForwardTarget, whose outputs it emulates, got {type(target).__name__}; "
                 "use QuadraticNetwork or another surrogate of the potential"
             )
-        return cls(target.likelihood, prior_potential(target.prior, target.transform), n_hidden)
+        return cls(target.likelihood, PriorPotential(target.prior, target.transform), n_hidden)
 
     def fit(
         self, training: TrainingSet, rng: np.random.Generator, plain: FittedOutputs | None = None
@@ -327,8 +328,8 @@ class OutputSurrogate:
         components = space.encode(kept.outputs)
         return FittedOutputs(
             whitening=whitening,
-            misfit=as_quadratic(component_misfit(self.likelihood, space), components),
-            prior=as_quadratic(in_white(self.prior, whitening), white),
+            misfit=as_quadratic(SmoothPotential(ComponentMisfit(self.likelihood, space)), components),
+            prior=as_quadratic(SmoothPotential(WhitePrior(self.prior, whitening)), white),
             space=space,
             features=OutputFeatures.learn(white, components),
             likelihood=self.likelihood,
