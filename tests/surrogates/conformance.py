@@ -1,7 +1,7 @@
-"""What every surrogate must be: its derivatives those of its potential, unchanging, and civil about bad data.
+"""Tests that every surrogate must pass: correct derivatives, nothing changes, bad data give clear errors.
 
-A test class inherits `SurrogateConformance` and gives the fixture `recipe`; it may turn off gradients in the training
-data, and says how to refit if `update` should equal that.
+A test class inherits `SurrogateConformance` and has the fixture `recipe`. It may turn off gradients in the training
+data, and overrides `refit` if updates equal a refit.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FACTOR = np.array([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [-0.5, 0.3, 1.5]])
 
 
 def skewed(position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Potential and gradient of correlated, skewed variables; symmetric ones would hide sign errors."""
+    """Return potential and gradient of correlated, skewed variables; symmetric ones would hide sign errors."""
     inverse = np.linalg.inv(FACTOR)
     z = (position - MEAN) @ inverse.T
     potential = (0.25 * z**2 + np.logaddexp(0.0, -2.0 * z) + z).sum(axis=1) + 0.2 * np.sin(z[:, 0] + z[:, 1])
@@ -30,7 +30,7 @@ def skewed(position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def positions(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Draw positions about where the skewed density has its mass."""
+    """Draw positions where the skewed density has its mass."""
     return MEAN + rng.standard_normal((n, 3)) @ FACTOR.T
 
 
@@ -54,7 +54,7 @@ def differences(function: Callable[[np.ndarray], np.ndarray], points: np.ndarray
 
 
 def assert_close(got: np.ndarray, expected: np.ndarray, tolerance: float) -> None:
-    """Compare arrays relative to the largest entry, which must not be tiny."""
+    """Compare arrays relative to the largest expected entry, which must not be tiny."""
     size = np.abs(expected).max()
     assert size > 1e-3
     assert got.shape == expected.shape
@@ -62,7 +62,7 @@ def assert_close(got: np.ndarray, expected: np.ndarray, tolerance: float) -> Non
 
 
 class SurrogateConformance:
-    """Inherit, and give the fixture `recipe`."""
+    """Inherit this class and add the fixture `recipe`."""
 
     #: Whether the training data have gradients.
     gradients = True
@@ -71,7 +71,7 @@ class SurrogateConformance:
     accuracy = 0.2
 
     def refit(self, fitted, everything):
-        """Return what `update` must equal when `everything` has been learnt in one go; None if nothing."""
+        """Return the surrogate trained on `everything` at once, which updates must equal; None if they need not."""
         return None
 
     @pytest.fixture
@@ -91,7 +91,7 @@ class SurrogateConformance:
         exact, _ = skewed(where)
         assert (fitted.potential(where) - exact).std() < self.accuracy * exact.std()
 
-    def test_both_ways_to_the_potential_agree(self, fitted, points):
+    def test_both_methods_give_the_same_potential(self, fitted, points):
         assert_close(fitted.potential_and_gradient(points)[0], fitted.potential(points), 1e-12)
 
     def test_gradient_is_that_of_the_potential(self, fitted, points):
@@ -134,21 +134,21 @@ class SurrogateConformance:
             for one, many in zip(alone, together, strict=True):
                 np.testing.assert_allclose(one, many[row], rtol=1e-9, atol=1e-9 * np.abs(many).max())
 
-    def test_no_positions_no_potentials(self, fitted):
+    def test_no_positions(self, fitted):
         potential, gradient = fitted.potential_and_gradient(np.empty((0, 3)))
         assert potential.shape == (0,) and gradient.shape == (0, 3)
 
     @pytest.mark.parametrize("shape", [(3,), (2, 4), (2, 2), (1, 2, 3)])
     def test_positions_of_another_shape_are_refused(self, fitted, shape):
-        for ask in (fitted.potential, fitted.potential_and_gradient, fitted.hessian):
+        for method in (fitted.potential, fitted.potential_and_gradient, fitted.hessian):
             with pytest.raises(InputError, match=r"must have shape \(n, 3\), one row each, got"):
-                ask(np.zeros(shape))
+                method(np.zeros(shape))
 
-    def test_the_seed_decides(self, recipe, training, points):
+    def test_the_seed_determines_the_fit(self, recipe, training, points):
         one, two = (recipe.fit(training, np.random.default_rng(9)) for _ in range(2))
         np.testing.assert_array_equal(one.potential(points), two.potential(points))
 
-    def test_nothing_changes_what_was_given_or_fitted(self, fitted, points, training, rng):
+    def test_neither_arguments_nor_the_fit_are_changed(self, fitted, points, training, rng):
         given, before = points.copy(), fitted.potential_and_gradient(points)
         kept = training.position.copy(), training.potential.copy()
         fitted.hessian(points)
@@ -182,25 +182,23 @@ class SurrogateConformance:
         ):
             assert_close(got, wanted, 1e-7)
 
-    @pytest.mark.parametrize(
-        ("n", "message"), [(1, "at least two different"), (5, "at least two different")], ids=["one", "equal"]
-    )
-    def test_needs_different_positions(self, recipe, n, message):
+    @pytest.mark.parametrize("n", [1, 5], ids=["one", "equal"])
+    def test_needs_different_positions(self, recipe, n):
         training = TrainingSet(np.ones((n, 3)), np.ones(n), np.ones((n, 3)) if self.gradients else None)
-        with pytest.raises(InputError, match=message):
+        with pytest.raises(InputError, match="at least two different"):
             recipe.fit(training, np.random.default_rng(0))
 
     def test_update_of_another_dimension_is_refused(self, fitted):
         with pytest.raises(InputError, match="3"):
             fitted.update(TrainingSet([[0.0, 1.0], [1.0, 0.0]], [0.0, 1.0], np.ones((2, 2))))
 
-    def test_few_rows_are_enough_to_be_sound(self, recipe, rng, points):
+    def test_few_rows_give_finite_numbers(self, recipe, rng, points):
         fitted = recipe.fit(evaluations(rng, 4, gradient=self.gradients), np.random.default_rng(0))
         potential, gradient = fitted.potential_and_gradient(points)
         assert np.isfinite(potential).all() and np.isfinite(gradient).all()
         assert np.abs(potential).max() < 1e6
 
-    def test_repeated_evaluations_do_no_harm(self, recipe, training, points):
+    def test_repeated_evaluations(self, recipe, training, points):
         twice = training.rows(np.tile(np.arange(len(training)), 2))
         fitted = recipe.fit(twice, np.random.default_rng(0))
         assert np.isfinite(fitted.potential_and_gradient(points)[1]).all()

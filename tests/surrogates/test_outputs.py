@@ -1,4 +1,4 @@
-"""Emulated outputs: conformance with any likelihood, exactness where it is due, bounds, compression, updates."""
+"""Surrogates of outputs: conformance with any likelihood, exact cases, bounds, compression, updates."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from leapwise.surrogates.training import TrainingSet
 
 
 def bent(position: np.ndarray) -> np.ndarray:
-    """A forward model that can be undone: whitened coordinates, bent by one another."""
+    """Return outputs of an invertible forward model: whitened coordinates that bend one another."""
     z = (position - MEAN) @ np.linalg.inv(FACTOR).T
     return np.stack([z[:, 0] + 0.3 * z[:, 1] ** 2, z[:, 1], z[:, 2] + 0.2 * z[:, 0] * z[:, 1]], axis=1)
 
 
-class Undone:
-    """The likelihood under which bent outputs have the skewed potential of the conformance tests, less its prior."""
+class InverseLikelihood:
+    """The likelihood for which bent outputs have the skewed potential of the conformance tests, less its prior."""
 
     def log_density(self, points):
         return self._both(points)[0]
@@ -69,11 +69,11 @@ class WithOutputs(OutputSurrogate):
 
 class TestQuadraticFeatures(SurrogateConformance):
     gradients = False
-    accuracy = 1e-3  # the forward model is within reach, whatever the likelihood
+    accuracy = 1e-3  # the forward model is quadratic, so any likelihood is emulated nearly exactly
 
     @pytest.fixture
     def recipe(self):
-        return WithOutputs(Undone(), prior)
+        return WithOutputs(InverseLikelihood(), prior)
 
     def refit(self, fitted, everything):
         everything = with_outputs(everything)
@@ -87,7 +87,7 @@ class TestQuadraticFeatures(SurrogateConformance):
 
     def test_update_equals_refit(self, fitted, training, points, rng):
         if self.accuracy == 1e-3:
-            pytest.skip("what is learnt exactly does not change")
+            pytest.skip("an exact emulator does not change")
         super().test_update_equals_refit(fitted, training, points, rng)
 
     def test_needs_different_positions(self, recipe):
@@ -95,12 +95,12 @@ class TestQuadraticFeatures(SurrogateConformance):
             recipe.fit(TrainingSet(np.ones((4, 3)), np.ones(4)), np.random.default_rng(0))
 
 
-class TestHiddenNodes(TestQuadraticFeatures):
+class TestHiddenUnits(TestQuadraticFeatures):
     accuracy = 0.01
 
     @pytest.fixture
     def recipe(self):
-        return WithOutputs(Undone(), prior, n_hidden=30, ridge=1e-2)
+        return WithOutputs(InverseLikelihood(), prior, n_hidden=30, ridge=1e-2)
 
 
 def gaussian_target(n_outputs=6, dim=3, **settings):
@@ -115,7 +115,7 @@ def gaussian_target(n_outputs=6, dim=3, **settings):
 
 
 def train(target, rng, n, spread=1.0):
-    """Evaluate at normal positions."""
+    """Evaluate a target at normal positions."""
     found = lw.Evaluator(target).value(spread * rng.standard_normal((n, target.dim)))
     return TrainingSet(found.position, found.potential, outputs=found.outputs)
 
@@ -138,7 +138,7 @@ def test_derivatives_for_a_gaussian_likelihood_and_bounds(rng, bounds, n_hidden)
 
 @pytest.mark.parametrize("bounds", [None, (-3.0, 3.0)], ids=["unbounded", "bounded"])
 def test_bounds_are_in_the_prior_and_exact(rng, bounds):
-    """With the exact outputs put in, prior and likelihood must give the evaluator's potential and nothing else."""
+    """With the exact outputs, prior and likelihood give the evaluator's potential."""
     target = gaussian_target(bounds=bounds)
     training = train(target, rng, 50)
     potential, _ = PriorPotential(target.prior, target.transform)(training.position)
@@ -157,7 +157,7 @@ def test_outputs_beat_the_scalar_without_gradients(rng):
 
 @pytest.mark.parametrize("n_hidden", [0, 10])
 def test_gradients_are_used_where_they_are_known(rng, n_hidden):
-    """Ninety-six evaluations of eight parameters: their gradients say much more."""
+    """Ninety-six evaluations of eight parameters: gradients halve the error."""
     target = gaussian_target(dim=8, jacobian=tanh_jacobian(8))
     evaluator = lw.Evaluator(target)
     found = evaluator.value_and_gradient(0.3 * rng.standard_normal((96, 8)))
@@ -171,8 +171,8 @@ def test_gradients_are_used_where_they_are_known(rng, n_hidden):
     assert errors[1] < 0.5 * errors[0]
 
 
-def test_gradients_are_solved_for_exactly(rng):
-    """Woodbury's identity against the stacked least-squares problem for all weights at once."""
+def test_the_regression_with_gradients_is_solved_exactly(rng):
+    """Woodbury's identity agrees with the stacked least-squares problem for all weights at once."""
     target = gaussian_target(jacobian=tanh_jacobian(3))
     found = lw.Evaluator(target).value_and_gradient(rng.standard_normal((12, 3)))
     gradient = found.gradient.copy()
@@ -200,8 +200,8 @@ def test_gradients_are_solved_for_exactly(rng):
     )
 
 
-def test_cubic_outputs_are_within_reach(rng):
-    """Quadratic features alone leave about a tenth of them unexplained."""
+def test_cubic_outputs_are_emulated(rng):
+    """Quadratic features alone leave about a tenth unexplained."""
 
     def forward(x):
         return np.stack([x[:, 0] ** 3 / 6, x[:, 0] * x[:, 1] ** 2, x[:, 2] + x.prod(axis=1)], axis=1)
@@ -222,7 +222,7 @@ def test_many_parameters_have_few_cubic_features(rng):
     assert_close(gradient, differences(fitted.potential, training.position[:2]), 1e-6)
 
 
-def test_weights_are_solved_for_when_they_are_used(rng, monkeypatch):
+def test_weights_are_solved_for_when_first_used(rng, monkeypatch):
     target = gaussian_target(jacobian=tanh_jacobian(3))
     found = lw.Evaluator(target).value_and_gradient(rng.standard_normal((40, 3)))
     both = TrainingSet(found.position, found.potential, found.gradient, found.outputs)
@@ -241,7 +241,7 @@ def test_weights_are_solved_for_when_they_are_used(rng, monkeypatch):
             assert len(calls) == 1
 
 
-def test_update_with_gradients_learns(rng):
+def test_an_update_with_gradients_is_more_accurate(rng):
     target = gaussian_target(jacobian=tanh_jacobian(3))
     found = lw.Evaluator(target).value_and_gradient(rng.standard_normal((30, 3)))
     everything = TrainingSet(found.position, found.potential, found.gradient, found.outputs)
@@ -266,7 +266,7 @@ def tanh_jacobian(dim, n_outputs=6):
 
 
 def test_many_outputs_are_compressed(rng):
-    """A thousand outputs that are functions of three parameters need few components, and lose nothing."""
+    """A thousand outputs that are functions of three parameters need few components."""
     target = gaussian_target(n_outputs=1000)
     training = train(target, rng, 80, spread=0.1)
     fitted = OutputSurrogate.of(target).fit(training, rng)
@@ -277,7 +277,7 @@ def test_many_outputs_are_compressed(rng):
 
 
 def test_outputs_that_matter_little_are_dropped_and_those_that_matter_kept(rng):
-    """Components are measured in units of the likelihood, not of the outputs."""
+    """Components are scaled by the likelihood, not by the outputs."""
     x = rng.standard_normal((50, 2))
     outputs = np.stack([1e3 * x[:, 0], 1e-3 * x[:, 1]], axis=1)
     likelihood = lw.GaussianLikelihood(np.zeros(2), sd=[1e6, 1e-4])
@@ -288,7 +288,7 @@ def test_outputs_that_matter_little_are_dropped_and_those_that_matter_kept(rng):
     assert kept[0, 1] == pytest.approx(1e-4) and kept[0, 0] < 1e-3 * 1e6
 
 
-def test_constant_outputs_do_no_harm(rng):
+def test_constant_outputs(rng):
     target = gaussian_target()
     training = train(target, rng, 40)
     outputs = training.outputs.copy()
@@ -300,7 +300,7 @@ def test_constant_outputs_do_no_harm(rng):
     assert np.isfinite(fitted.potential(training.position)).all()
 
 
-def test_other_likelihoods_are_not_taken_for_gaussian(rng):
+def test_other_likelihoods_are_not_quadratic_forms(rng):
     class Student:
         def log_density(self, points):
             return -2.5 * np.log1p((points - 0.2) ** 2 / 0.16).sum(axis=1)
@@ -315,13 +315,13 @@ def test_other_likelihoods_are_not_taken_for_gaussian(rng):
 
 
 class Truncated(lw.NormalPrior):
-    """Normal up to a hard edge that its gradient does not tell of."""
+    """Normal up to a hard edge that its gradient does not show."""
 
     def log_density(self, points):
         return np.where((points < 1.5).all(axis=1), super().log_density(points), -np.inf)
 
 
-def test_a_prior_is_taken_for_a_quadratic_form_only_if_it_is_one(rng):
+def test_a_prior_becomes_a_quadratic_form_only_if_it_is_one(rng):
     target = gaussian_target()
     training = train(target, rng, 40, spread=0.3)
     for prior, kind in (
@@ -355,8 +355,8 @@ def test_fewer_rows_than_features(rng):
 
 
 @pytest.mark.parametrize("n", [11, 14, 20])
-def test_a_linear_model_is_learnt_as_one_from_fewer_rows_than_features(rng, n):
-    """Or errors of a hundred-thousandth of the prior could not be met: the potential is that of a slope of 1e5."""
+def test_a_linear_model_is_learned_exactly_from_fewer_rows_than_features(rng, n):
+    """Otherwise measurement errors of 1e-5 of the prior's spread could not be resolved."""
     slope = rng.standard_normal((2, 6))
     target = lw.ForwardTarget(
         lambda x: x @ slope.T,
@@ -367,12 +367,12 @@ def test_a_linear_model_is_learnt_as_one_from_fewer_rows_than_features(rng, n):
     position = rng.standard_normal((n, 6))
     raw = target.evaluate(position, gradient=False)
     fitted = OutputSurrogate.of(target).fit(TrainingSet(position, -raw.log_density, outputs=raw.outputs), rng)
-    elsewhere = rng.standard_normal((50, 6))
-    np.testing.assert_allclose(fitted.outputs(elsewhere), elsewhere @ slope.T, atol=1e-9)
+    fresh = rng.standard_normal((50, 6))
+    np.testing.assert_allclose(fitted.outputs(fresh), fresh @ slope.T, atol=1e-9)
 
 
-def test_evaluations_far_up_are_used_while_there_are_few(rng):
-    """A thousand precise outputs: hardly two evaluations are near each other in potential, and all are of use."""
+def test_evaluations_of_high_potential_are_used_while_there_are_few(rng):
+    """With a thousand precise outputs no two evaluations have similar potentials, and all are useful."""
     target = gaussian_target(n_outputs=1000)
     training, fresh = train(target, rng, 8), train(target, rng, 100)
     assert len(training.select()) < 3
@@ -396,13 +396,13 @@ def test_outputs_are_needed(rng):
 )
 def test_bad_settings_are_named(settings, word):
     with pytest.raises(InputError, match=word):
-        OutputSurrogate(Undone(), prior, **settings)
+        OutputSurrogate(InverseLikelihood(), prior, **settings)
 
 
 class TestPlain:
-    """What two emulators have in common is found once."""
+    """Two emulators share what does not depend on hidden units."""
 
-    def test_all_but_the_nodes_is_taken_over(self, rng):
+    def test_all_but_hidden_units_is_shared(self, rng):
         target = gaussian_target()
         training = train(target, rng, 60)
         plain = OutputSurrogate.of(target).fit(training, rng)
@@ -412,16 +412,14 @@ class TestPlain:
         again = OutputSurrogate.of(target).fit(training, rng, network)
         np.testing.assert_array_equal(again.solution, plain.solution)
 
-    def test_of_other_evaluations_or_coordinates_it_is_refused(self, rng):
+    def test_other_evaluations_or_coordinates_are_refused(self, rng):
         target = gaussian_target()
         training = train(target, rng, 60)
         plain = OutputSurrogate.of(target).fit(training.rows(slice(0, 50)), rng)
         frame = plain.whitening
-        elsewhere = replace(OutputSurrogate.of(target), whitening=replace(frame, mean=frame.mean + 0.1))
-        for recipe, given in ((OutputSurrogate.of(target, 20), training), (elsewhere, plain.training)):
+        moved = replace(OutputSurrogate.of(target), whitening=replace(frame, mean=frame.mean + 0.1))
+        for recipe, given in ((OutputSurrogate.of(target, 20), training), (moved, plain.training)):
             with pytest.raises(InputError, match="same evaluations in the same coordinates"):
                 recipe.fit(given, rng, plain)
-        here = replace(elsewhere, whitening=frame)
-        assert here.fit(plain.training, rng, plain).space is plain.space, (
-            "or it was refused for another reason"
-        )
+        same = replace(moved, whitening=frame)
+        assert same.fit(plain.training, rng, plain).space is plain.space  # not refused for another reason

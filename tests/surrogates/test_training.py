@@ -1,4 +1,4 @@
-"""Training sets: what they hold, select and whiten, and what they refuse."""
+"""Training sets: checks, selection, joining and whitening."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_join_is_one_after_the_other(training):
         np.testing.assert_array_equal(getattr(both, name), getattr(training, name))
 
 
-def test_join_knows_which_gradients_are_missing(training):
+def test_join_marks_missing_gradients(training):
     without = TrainingSet(training.position, training.potential, outputs=training.outputs)
     both = without.join(training)
     assert np.isnan(both.gradient[:12]).all()
@@ -80,7 +80,7 @@ def test_join_knows_which_gradients_are_missing(training):
     assert without.join(without).gradient is None
 
 
-def test_join_refuses_what_does_not_fit(training):
+def test_join_refuses_other_shapes(training):
     with pytest.raises(InputError, match="got 5 and None"):
         training.join(TrainingSet(training.position, training.potential))
     with pytest.raises(InputError, match="got 5 and 4"):
@@ -89,7 +89,7 @@ def test_join_refuses_what_does_not_fit(training):
         training.join(TrainingSet([[0.0]], [0.0]))
 
 
-def test_select_keeps_a_few_in_any_case():
+def test_select_keeps_the_lowest():
     training = TrainingSet(np.arange(5.0)[:, None], [0.0, 1e3, 5e2, 1.0, 1e4])
     assert sorted(training.select(at_least=3).potential) == [0.0, 1.0, 5e2]
     assert len(training.select(at_least=1)) == 2
@@ -99,7 +99,7 @@ def test_no_gradient_known_is_no_gradient():
     assert TrainingSet([[0.0], [1.0]], [0.0, 1.0], [[np.nan], [np.nan]]).gradient is None
 
 
-def test_select_drops_what_lies_far_above():
+def test_select_drops_high_potentials():
     position = np.linspace(0.0, 10.0, 41)[:, None]
     training = TrainingSet(position, 0.5 * position[:, 0] ** 2 - 100.0)
     kept = training.select()
@@ -107,8 +107,8 @@ def test_select_drops_what_lies_far_above():
     assert len(training.select(height=2.0)) == (training.potential + 100.0 <= 2.0).sum()
 
 
-def test_almost_nothing_of_a_gaussian_is_dropped(rng):
-    """The default is more than five standard deviations above the mean excess in any dimension."""
+def test_select_keeps_nearly_all_draws_of_a_gaussian(rng):
+    """The default limit is more than five standard deviations above the mean height in any dimension."""
     for dim in (1, 10, 100):
         x = rng.standard_normal((2000, dim))
         training = TrainingSet(x, 0.5 * (x**2).sum(axis=1))
@@ -116,7 +116,7 @@ def test_almost_nothing_of_a_gaussian_is_dropped(rng):
 
 
 @pytest.mark.parametrize("position", [[[1.0, 2.0]], [[1.0, 2.0]] * 4], ids=["one", "equal"])
-def test_variety_is_needed(position):
+def test_different_positions_are_needed(position):
     with pytest.raises(InputError, match="at least two different positions"):
         TrainingSet(position, np.zeros(len(position))).require_variety()
     TrainingSet([*position, [1.0, 3.0]], np.zeros(len(position) + 1)).require_variety()

@@ -1,4 +1,4 @@
-"""Whitening: coordinates there and back, and few or degenerate positions."""
+"""Whitening: both directions, derivatives, and few or degenerate positions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def whitening():
     return Whitening.from_factor([1.0, 2.0, 3.0], FACTOR)
 
 
-def test_there_and_back(whitening, rng):
+def test_both_directions(whitening, rng):
     position = rng.standard_normal((6, 3))
     np.testing.assert_allclose(whitening.from_white(whitening.to_white(position)), position, atol=1e-12)
     gradient = rng.standard_normal((6, 3))
@@ -26,7 +26,7 @@ def test_there_and_back(whitening, rng):
 
 
 def test_derivatives_follow_the_chain_rule(whitening, rng):
-    """A skewed function of whitened coordinates, its derivatives mapped back, against differences."""
+    """Derivatives of a skewed function of whitened coordinates, mapped back, agree with differences."""
     position, velocity = whitening.from_white(rng.standard_normal((4, 3))), rng.standard_normal((4, 3))
     matrix = np.einsum("na,nb->nab", velocity, velocity)
 
@@ -64,7 +64,7 @@ def test_many_positions_become_standard(rng):
 
 
 @pytest.mark.parametrize("n", [2, 3, 10])
-def test_fewer_positions_than_dimensions_are_sound(n, rng):
+def test_fewer_positions_than_dimensions(n, rng):
     position = rng.standard_normal((n, 20)) * np.logspace(-3, 3, 20)
     whitening = Whitening.from_positions(position)
     white = whitening.to_white(position)

@@ -1,4 +1,4 @@
-"""Condensed components: nearly the same potential, bounded below, and left alone where little would be saved."""
+"""Condensed components: nearly the same potential, bounded below, and unchanged where little would be saved."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DIM, P = 4, 24
 
 
 def emulator(rng, decay=0.6, bend=1.0, n_axes=DIM, n_hidden=0):
-    """Components that vary and bend less and less, like principal components."""
+    """Return components that vary and bend less and less, like principal components."""
     size = decay ** np.arange(P)
     linear = rng.standard_normal((P, DIM)) * size[:, None]
     matrices = rng.standard_normal((P, DIM, DIM)) * (0.2 * bend * size)[:, None, None]
@@ -35,12 +35,12 @@ def emulator(rng, decay=0.6, bend=1.0, n_axes=DIM, n_hidden=0):
 
 
 def misfit(rng):
-    """Not in its own axes, and not at its lowest where components are zero."""
+    """Return a quadratic form that is not diagonal and not lowest at the origin."""
     factor = np.eye(P) + 0.1 * rng.standard_normal((P, P))
     return QuadraticPotential(rng.standard_normal(P), 3.0, rng.standard_normal(P), factor @ factor.T)
 
 
-def height(emulator, misfit, white):
+def value(emulator, misfit, white):
     return misfit.value_and_gradient(emulator.components(white))[0]
 
 
@@ -51,47 +51,47 @@ def test_the_potential_is_nearly_the_same(rng, settings):
     few, its_cost = condense(many, cost, white)
     assert len(few.constant) <= P // 2
     fresh = rng.standard_normal((1000, DIM))
-    lost = height(many, cost, fresh) - height(few, its_cost, fresh)
+    lost = value(many, cost, fresh) - value(few, its_cost, fresh)
     assert np.abs(lost).max() > 0
     assert np.sqrt(np.mean(np.clip(lost - np.median(lost), -1.0, 1.0) ** 2)) < 2 * TOLERANCE
-    assert abs(np.median(lost)) < 2 * TOLERANCE  # constants are not lost either
+    assert abs(np.median(lost)) < 2 * TOLERANCE  # the constant is kept too
 
 
 def test_it_is_exact_up_to_the_third_order(rng):
-    """What is lost falls with the fourth power of the distance, and with no lower one."""
+    """The loss falls with the fourth power of the distance."""
     many, cost = emulator(rng), misfit(rng)
     few, its_cost = condense(many, cost, rng.standard_normal((300, DIM)))
     direction = rng.standard_normal((50, DIM))
     lost = [
-        np.abs(height(many, cost, t * direction) - height(few, its_cost, t * direction)).max()
+        np.abs(value(many, cost, t * direction) - value(few, its_cost, t * direction)).max()
         for t in (0.4, 0.2)
     ]
     assert lost[0] / lost[1] > 13.0
 
 
-def test_far_out_it_does_not_fall(rng):
-    """A cubic would; it may fall below the lowest misfit by the constant that was added, at most 10."""
+def test_it_is_bounded_below(rng):
+    """A cubic would not be; it may be below the lowest misfit by the added constant, at most 10."""
     many, cost = emulator(rng), misfit(rng)
     few, its_cost = condense(many, cost, rng.standard_normal((300, DIM)))
     assert len(few.constant) < P
     lowest = cost.lowest - 0.5 * cost.slope @ np.linalg.solve(cost.matrix, cost.slope)
     far = 10.0 ** rng.uniform(0, 4, (500, 1)) * rng.standard_normal((500, DIM))
-    assert (height(few, its_cost, far) >= lowest - 10.0 - 1e-6).all()
+    assert (value(few, its_cost, far) >= lowest - 10.0 - 1e-6).all()
 
 
-def test_what_bends_much_is_left_alone(rng):
+def test_components_that_bend_much_are_unchanged(rng):
     many, cost = emulator(rng, decay=0.95), misfit(rng)
     assert condense(many, cost, rng.standard_normal((300, DIM))) == (many, cost)
 
 
-def test_a_likelihood_that_does_not_see_all_components_is_left_alone(rng):
+def test_unchanged_if_the_likelihood_ignores_a_component(rng):
     many = emulator(rng)
     cost = QuadraticPotential(np.zeros(P), 0.0, np.zeros(P), np.diag(np.append(np.ones(P - 1), 0.0)))
     assert condense(many, cost, rng.standard_normal((300, DIM))) == (many, cost)
 
 
 @pytest.mark.parametrize("n_hidden", [0, 20])
-def test_a_surrogate_of_many_outputs_goes_through_few(rng, n_hidden):
+def test_a_surrogate_of_many_outputs_is_condensed(rng, n_hidden):
     mixing = rng.standard_normal((DIM, 60))
 
     def forward(x):
@@ -117,6 +117,6 @@ def test_a_surrogate_of_many_outputs_goes_through_few(rng, n_hidden):
     )
     third = np.einsum("nkab,na,nb->nk", differences(fitted.hessian, points), velocity, velocity)
     assert_close(fitted.quadratic_contraction(points, velocity), third, 1e-4)
-    quick = compile_surrogate(fitted)
-    assert_close(quick.potential(points), fitted.potential(points), 1e-10)
-    assert_close(quick.gradient(points), gradient, 1e-10)
+    compiled = compile_surrogate(fitted)
+    assert_close(compiled.potential(points), fitted.potential(points), 1e-10)
+    assert_close(compiled.gradient(points), gradient, 1e-10)

@@ -1,4 +1,4 @@
-"""Cubic features and forms, against tensors written out and against differences."""
+"""Cubic features and forms of emulators, compared with explicit tensors and with finite differences."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_largest(dim, most, expected):
 
 
 class TestForms:
-    """Of four of six coordinates."""
+    """Forms of four of six coordinates."""
 
     @pytest.fixture
     def forms(self, basis, weights, rng):
@@ -57,14 +57,14 @@ class TestForms:
 
     @pytest.fixture
     def hessians(self, forms, white):
-        """Those of all three forms, ``(n, p, dim, dim)``."""
+        """Hessians of all three forms, ``(n, p, dim, dim)``."""
         return np.moveaxis(differences(lambda z: forms.values_and_slopes(z)[1], white), 1, 3)
 
     def test_values_and_slopes(self, forms, white, basis, weights):
         values, slopes = forms.values_and_slopes(white)
         assert_close(values, basis.features(white @ forms.axes) @ weights, 1e-12)
-        slow = differences(lambda z: forms.values_and_slopes(z)[0], white)
-        assert_close(slopes, np.swapaxes(slow, 1, 2), 1e-8)
+        expected = differences(lambda z: forms.values_and_slopes(z)[0], white)
+        assert_close(slopes, np.swapaxes(expected, 1, 2), 1e-8)
 
     def test_second_derivatives(self, forms, white, hessians, rng):
         cotangent, matrix = rng.standard_normal((5, 3)), rng.standard_normal((5, 6, 6))
