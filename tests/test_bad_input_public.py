@@ -76,7 +76,7 @@ TARGETS = {
         lambda m: lw.ForwardTarget(m.value, LIKELIHOOD, lw.UniformPrior([0, 0], [1, 1]), bounds=(5, 6)),
         InputError,
         "(5, 6)",
-        ["mend one of them"],
+        ["change one of them"],
     ),
     "prior and likelihood swapped": (
         lambda m: lw.ForwardTarget(m.value, PRIOR, LIKELIHOOD),
@@ -103,7 +103,7 @@ TARGETS = {
         lambda m: lw.GaussianLikelihood([0.0, np.nan], sd=1.0),
         InputError,
         "nan at index 1",
-        ["drop or mend"],
+        ["drop or fix"],
     ),
     "negative sd": (lambda m: lw.GaussianLikelihood([0.0], sd=-0.1), InputError, "-0.1", ["sign"]),
     "no sd and no covariance": (lambda m: lw.GaussianLikelihood([0.0]), InputError, "sd", ["exactly one"]),
@@ -171,12 +171,12 @@ METHODS = {
         lambda m: lw.DenseMetric([[1.0, 0.5], [0.1, 1.0]]),
         InputError,
         "symmetric",
-        ["put together"],
+        ["check how it was computed"],
     ),
 }
 SAMPLE = {
     "progress as a word": (lambda m: m.sample(progressbar="yes"), InputError, "str", ["True or False"]),
-    "version as a number": (lambda m: m.sample(version=3), InputError, "3", ["word of your own"]),
+    "version as a number": (lambda m: m.sample(version=3), InputError, "3", ["string of your own"]),
     "a function for a target": (lambda m: m.sample(m.value), InputError, "method", ["wrap your function"]),
     "a problem for a target": (lambda m: m.sample(gaussian()), InputError, "Problem", ["problem.target"]),
     "no gradient": (

@@ -1,4 +1,4 @@
-"""What users give, held to account: each check returns what it was given in good form, or raises `InputError`."""
+"""Checks of what users pass: each returns the value in a normal form, or raises `InputError`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def require_whole(name: str, value: object, least: int) -> int:
 def require_flag(name: str, value: object) -> bool:
     """Return `value` if it is True or False."""
     if not isinstance(value, (bool, np.bool_)):
-        raise InputError(f"{name} must be True or False, got {type(value).__name__}; it only switches")
+        raise InputError(f"{name} must be True or False, got {type(value).__name__}; give one of the two")
     return bool(value)
 
 
@@ -37,7 +37,7 @@ def require_version(version: object) -> None:
     """Raise unless `version`, of a user's model, is a string or None."""
     if version is not None and not isinstance(version, str):
         raise InputError(
-            f"version must be a word of your own, got {version!r:.80}; for example 'mesh 2, data of May'"
+            f"version must be a string of your own choice, got {version!r:.80}; for example 'mesh 2, data of May'"
         )
 
 
@@ -88,7 +88,7 @@ def require_real(value: Any, name: str) -> np.ndarray:
         ) from error
     bad = ~np.isfinite(array)
     if bad.any():
-        raise InputError(f"{name} must be finite, got {_first(array, bad)}; drop or mend such entries")
+        raise InputError(f"{name} must be finite, got {_first(array, bad)}; drop or fix such entries")
     return array.astype(float)
 
 
@@ -117,9 +117,7 @@ def require_covariance(value: Any, size: int | None = None) -> tuple[np.ndarray,
         )
     scale = np.sqrt(np.abs(np.diag(matrix)))
     if (np.abs(matrix - matrix.T) > 1e-8 * np.outer(scale, scale)).any():
-        raise InputError(
-            "covariance must be symmetric, got a matrix that is not; check how it was put together"
-        )
+        raise InputError("covariance must be symmetric, got a matrix that is not; check how it was computed")
     try:
         return matrix, np.linalg.cholesky(matrix)
     except np.linalg.LinAlgError as error:
@@ -132,7 +130,7 @@ def require_covariance(value: Any, size: int | None = None) -> tuple[np.ndarray,
 def ask_surrogate(
     surrogate: object, function: Callable[..., Any], shape: tuple[int, ...], what: str, *arguments: np.ndarray
 ) -> np.ndarray:
-    """Return what a function of a surrogate answers, as float64 of the shape given, or raise `SurrogateError`."""
+    """Call a function of a surrogate and return float64 of the shape given, or raise `SurrogateError`."""
     name = type(surrogate).__name__
     try:
         found = np.asarray(function(*arguments), dtype=float)
@@ -141,17 +139,17 @@ def ask_surrogate(
     except Exception as error:
         raise SurrogateError(
             f"the surrogate {name} raised {type(error).__name__} when asked for {what}: {error}; "
-            "mend it, or use another"
+            "fix it, or use another"
         ) from error
     if found.shape != shape:
         raise SurrogateError(
-            f"the surrogate {name} must return {what} of shape {shape}, got {found.shape}; mend it, or use another"
+            f"the surrogate {name} must return {what} of shape {shape}, got {found.shape}; fix it, or use another"
         )
     return found
 
 
 def _first(array: np.ndarray, bad: np.ndarray) -> str:
-    """Say what the first bad entry is, and where it is if there are several."""
+    """Return the first bad entry in words, with its index if there are several entries."""
     index = tuple(int(i) for i in np.argwhere(bad)[0])
     where = f" at index {index[0] if len(index) == 1 else index}" if index else ""
     return f"{array[index]:g}{where}"

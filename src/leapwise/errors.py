@@ -1,7 +1,7 @@
 """The exceptions of the library.
 
-Every message says what is wrong, what was got and what was expected, and what to do about it. All of them
-derive from `LeapwiseError`, and also from the built-in exception that a caller would expect.
+Every message says in one sentence what is wrong, what was given and what was expected, and what to do about it. All
+exceptions derive from `LeapwiseError`, and also from the built-in exception that a caller would expect.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class GradientError(LeapwiseError, ValueError):
 
 
 class ImproperError(LeapwiseError, ValueError):
-    """The log-density does not fall off, as far as one has looked: the posterior may be improper."""
+    """The log-density does not decrease as far out as it was evaluated: the posterior may be improper."""
 
 
 class DataError(LeapwiseError, FileNotFoundError):
@@ -57,7 +57,7 @@ class MissingExtraError(LeapwiseError, ImportError):
 
 
 class BudgetError(LeapwiseError, RuntimeError):
-    """The exact evaluations allowed are spent, or too few for what is asked."""
+    """The exact evaluations allowed are spent, or are too few for this run."""
 
 
 class EvaluationError(LeapwiseError, RuntimeError):
@@ -74,36 +74,36 @@ class EvaluationError(LeapwiseError, RuntimeError):
         self.parameters = parameters
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # So that it survives the way back from another process, which the default would break.
+        # The default loses `parameters` when the error is pickled, on its way from another process.
         return type(self), (str(self), self.parameters), {"run": self.run}
 
 
 class ArchiveError(LeapwiseError, ValueError):
-    """Something cannot be stored as arrays, or what was stored cannot be read back; replaying the run still works."""
+    """An object cannot be stored as arrays, or cannot be read back; replaying the run still works."""
 
 
 class EvaluationTimeout(LeapwiseError, TimeoutError):
-    """One evaluation took longer than it may; it may be running still."""
+    """One evaluation took longer than `timeout`; it may still be running."""
 
 
 class ModelError(LeapwiseError, RuntimeError):
-    """The model did what cannot be handed on as it is: it called sys.exit, or raised what cannot be pickled."""
+    """The model called sys.exit, or raised an exception that cannot be pickled."""
 
 
 class WorkerError(LeapwiseError, RuntimeError):
-    """Workers died, or could not be reached or replaced, or cannot make the target."""
+    """Workers died, could not be reached or replaced, or cannot build the target."""
 
 
 class EngineClosed(LeapwiseError, RuntimeError):
-    """An evaluation was asked for, or waited for, when its engine was closed."""
+    """The engine was closed before or during an evaluation."""
 
 
 class LedgerError(LeapwiseError, OSError):
-    """The ledger cannot be made, read or written: folder, permissions, disk, or not a ledger at all."""
+    """The ledger cannot be created, read or written: folder, permissions, disk, or the file is not a ledger."""
 
 
 class LedgerDamaged(LedgerError):
-    """The ledger, or a part of it that is needed, does not match its checksums or is not well formed."""
+    """The ledger, or a part of it that is needed, does not match its checksums or is malformed."""
 
 
 class LedgerBusy(LedgerError):
@@ -111,4 +111,4 @@ class LedgerBusy(LedgerError):
 
 
 class LedgerMismatch(LedgerError, ValueError):
-    """The ledger is sound but is not of this run: another format, target or settings."""
+    """The ledger is intact but belongs to another run: another format, target or settings."""

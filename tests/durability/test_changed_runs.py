@@ -143,7 +143,10 @@ def test_a_changed_target_is_refused(what, ledger):
 
 def test_a_changed_version_is_refused(ledger):
     counting, target = forward()
-    for version, said in (("2", "version was '?1'?, is '?2'?"), (None, "version was '?1'?")):
+    for version, said in (
+        ("2", "version changed from '1' to '2'"),
+        (None, "version changed from '1' to None"),
+    ):
         with pytest.raises(LedgerMismatch, match=said):
             lw.sample(target, ledger=ledger, version=version, **SETTINGS)
     assert counting.calls == 0

@@ -27,7 +27,6 @@ from leapwise.execution import InProcess, OnExecutor, engine_for, on_cores
 from leapwise.execution.executor import TaskLock
 from leapwise.execution.pool import Pool
 from leapwise.execution.worker import PackedTarget, evaluate_row
-from leapwise.targets.target import from_factory
 
 
 @pytest.fixture(params=["here", "threads"])
@@ -229,7 +228,7 @@ class TestLostOnTheWay:
                 raise ModuleNotFoundError("No module named 'solver'")
             return Target(lambda x: 0.0, dim=2)
 
-        engine = OnExecutor(from_factory(make), Flaky(lambda n: False))
+        engine = OnExecutor(Target.from_factory(make), Flaky(lambda n: False))
         (tmp_path / "gone").touch()
         with pytest.raises(WorkerError, match=r"cannot build the target .ModuleNotFoundError: No module"):
             values(engine, rows(OK))
@@ -244,7 +243,7 @@ def test_after_a_time_out_the_worker_has_a_target_that_nobody_writes_into(monkey
         built.append(1)
         return moody()
 
-    packed = PackedTarget.of(from_factory(make))
+    packed = PackedTarget.of(Target.from_factory(make))
     monkeypatch.setattr("leapwise.execution.worker.pickle.loads", lambda payload: make())
     statuses = [
         evaluate_row(packed.key, packed.payload, rows(what), False, 0.2, 0).status

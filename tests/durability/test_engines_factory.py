@@ -11,7 +11,6 @@ from engine_models import counted
 
 from leapwise import ForwardTarget, GaussianLikelihood, NormalPrior, Target
 from leapwise.errors import InputError
-from leapwise.targets.target import from_factory
 
 _SHARED = Target(lambda x: -0.5 * x @ x, dim=3)
 
@@ -31,11 +30,11 @@ def make_forward():
 
 
 def make_factory():
-    return from_factory(make_shared)
+    return Target.from_factory(make_shared)
 
 
 def test_it_is_what_was_made(tmp_path):
-    target = from_factory(counted(str(tmp_path)))
+    target = Target.from_factory(counted(str(tmp_path)))
     assert isinstance(target, Target)
     assert (target.dim, target.names) == (2, ("a", "b"))
     assert target.transform.lower[0] == 0.0
@@ -44,7 +43,7 @@ def test_it_is_what_was_made(tmp_path):
 
 
 def test_pickled_it_is_the_function():
-    target = from_factory(make_forward)
+    target = Target.from_factory(make_forward)
     assert isinstance(target, ForwardTarget)
     pickled = pickle.dumps(target)
     assert len(pickled) < 200
@@ -56,9 +55,9 @@ def test_pickled_it_is_the_function():
 
 
 def test_what_make_returns_is_left_as_it_is():
-    target = from_factory(make_shared)
+    target = Target.from_factory(make_shared)
     assert target is not _SHARED and type(_SHARED) is Target
-    assert type(from_factory(make_factory)).__mro__.count(type(target).__mro__[1]) == 1
+    assert type(Target.from_factory(make_factory)).__mro__.count(type(target).__mro__[1]) == 1
 
 
 @pytest.mark.parametrize(
@@ -67,4 +66,4 @@ def test_what_make_returns_is_left_as_it_is():
 )
 def test_no_factory(make, words):
     with pytest.raises(InputError, match=words):
-        from_factory(make)
+        Target.from_factory(make)

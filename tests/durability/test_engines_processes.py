@@ -27,9 +27,9 @@ from engine_models import (
     values,
 )
 
+from leapwise import Target
 from leapwise.errors import EngineClosed, EvaluationTimeout, ModelError, WorkerError
 from leapwise.execution import InProcess, OnExecutor, engine_for, on_cores
-from leapwise.targets.target import from_factory
 
 pytest.importorskip("loky", reason="loky comes with the extra parallel")
 pytest.importorskip("cloudpickle", reason="cloudpickle comes with the extra parallel")
@@ -75,7 +75,7 @@ class TestWorkers:
         assert 1 <= sum(sent) <= 10 and not any(sent[-20:])
 
     def test_built_once_in_each_process(self, workers, tmp_path):
-        target = from_factory(counted(str(tmp_path)))
+        target = Target.from_factory(counted(str(tmp_path)))
         values(OnExecutor(target, workers), np.ones((30, 2)))
         values(OnExecutor(target, workers), np.ones((30, 2)))  # another run finds it there
         builders = [int(file.name.split("-")[0]) for file in tmp_path.iterdir()]

@@ -76,7 +76,7 @@ def test_values_of_a_target_without_gradient_teach_one_with(tmp_path):
 def test_another_target_is_refused_by_name(old):
     path, _ = old
     other = lw.Target(lambda x: -x @ x, dim=3, names=["b", "a", "c"], bounds=[(0, None), None, None])
-    with pytest.raises(LedgerMismatch, match="names changed from .*'a', 'b', 'c'.* to .*'b', 'a', 'c'"):
+    with pytest.raises(LedgerMismatch, match=r"names changed from .*'a', 'b', 'c'.* to .*'b', 'a', 'c'"):
         lw.sample(other, learn_from=[path], progressbar=False)
 
 

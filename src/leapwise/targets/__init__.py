@@ -1,8 +1,8 @@
-"""What the user wants sampled, and the one way to evaluate it.
+"""What the user wants sampled: targets, their cheap densities, and the transforms of their bounds.
 
-Two coordinate systems meet here. *Parameters* are the user's own coordinates, inside their bounds.
-*Positions* are unconstrained: every bound is mapped away. A target speaks of parameters and log-densities;
-the `Evaluator` turns them into positions and potentials, and everything above it knows only those.
+There are two coordinate systems. *Parameters* are the user's own coordinates, inside their bounds. *Positions* are
+unconstrained: every bound is transformed away. A target knows parameters and log-densities; the `Evaluator` turns them
+into positions and potentials, and everything above it knows only those.
 """
 
 from leapwise.targets.densities import Density, GaussianLikelihood, NormalPrior, UniformPrior

@@ -1,6 +1,6 @@
 """Cheap densities: likelihoods of a forward model's outputs, and priors of its parameters.
 
-Any object with the two methods of `Density` will do in their place. Both work on batches: one row a point.
+Any object with the two methods of `Density` can be used in their place. Both work on batches, with one point per row.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from leapwise.errors import InputError
 
 @runtime_checkable
 class Density(Protocol):
-    """A log-density whose value and gradient cost next to nothing."""
+    """A log-density whose value and gradient are cheap."""
 
     def log_density(self, points: np.ndarray) -> np.ndarray:
         """Return the log-density ``(n,)`` of the rows of ``(n, m)``."""
@@ -34,7 +34,7 @@ class GaussianLikelihood:
     Parameters
     ----------
     data : array_like of shape (m,)
-        What was observed.
+        The observations.
     sd : float or array_like of shape (m,), optional
         Standard deviation of the errors, if they are independent.
     covariance : array_like of shape (m, m), optional
@@ -86,9 +86,9 @@ class GaussianLikelihood:
         """Return residuals with unit covariance, :math:`C^{-1} r` where the covariance is :math:`C C^T`."""
         residual = points - self.data
         if self._factor is None:
-            with np.errstate(over="ignore"):  # infinitely far is no likelihood at all, and that is the answer
+            with np.errstate(over="ignore"):  # far enough away, the likelihood is zero, and -inf is right
                 return np.asarray(residual / self.sd)
-        # A model that returns NaN is for the evaluator to judge: no check here.
+        # No check here: whether NaN in the outputs is a failure is for the evaluator to judge.
         return solve_triangular(self._factor, residual.T, lower=True, check_finite=False).T
 
 
@@ -130,7 +130,7 @@ class NormalPrior:
             return np.asarray((self.mean - points) / self.sd / self.sd)
 
     def sample(self, rng: np.random.Generator) -> np.ndarray:
-        """Draw one point, ``(dim,)``; chains start from such draws."""
+        """Draw one point, ``(dim,)``; chains may start from it."""
         return np.asarray(rng.normal(self.mean, self.sd))
 
 
@@ -187,13 +187,13 @@ class UniformPrior:
 
 def _prior_dim(kind: str, dim: int | None, *values: np.ndarray) -> int:
     if any(value.ndim > 1 for value in values):
-        raise InputError(f"{kind} takes numbers or one-dimensional arrays; flatten what you give")
+        raise InputError(f"{kind} takes numbers or one-dimensional arrays; flatten them")
     sizes = {value.size for value in values if value.ndim}
     if dim is not None:
         sizes.add(require_dim(dim))
     if len(sizes) != 1 or 0 in sizes:
         raise InputError(
-            f"{kind} cannot tell its number of parameters: sizes given are {sorted(sizes)}; "
+            f"{kind} does not know its number of parameters: the sizes given are {sorted(sizes)}; "
             "give dim=, or arrays of one length"
         )
     return sizes.pop()

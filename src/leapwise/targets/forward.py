@@ -13,6 +13,7 @@ from leapwise.targets.densities import Density, GaussianLikelihood
 from leapwise.targets.returns import Values, checked_pair, checked_real, checked_rows, checked_scalars
 from leapwise.targets.transforms import Bounds, Transform
 
+#: Draws from the prior before a start inside the bounds is abandoned: a guess, enough if the bounds hold 1 % of it.
 _MAX_REDRAWS = 1000
 
 
@@ -20,7 +21,7 @@ class ForwardTarget:
     r"""Parameters seen through the outputs of a forward model.
 
     The log-density is :math:`\log L(F(x)) + \log \pi(x)`, where only :math:`F` is expensive. Because the
-    outputs are kept, a surrogate can learn them rather than the scalar log-density. The prior is looked at
+    outputs are kept, a surrogate can learn them rather than the scalar log-density. The prior is evaluated
     first: where it is -inf the forward model is not run.
 
     Parameters
@@ -29,12 +30,12 @@ class ForwardTarget:
         Takes parameters ``(dim,)`` and returns outputs ``(m,)``; with ``vectorized=True`` takes ``(n, dim)``
         and returns ``(n, m)``.
     likelihood : Density
-        Log-density of the outputs and its gradient, on batches ``(n, m)``; see `GaussianLikelihood`. It is asked about
-        predicted outputs too, which the model itself may never return: return -inf for what is impossible, and do not
-        raise.
+        Log-density of the outputs and its gradient, on batches ``(n, m)``; see `GaussianLikelihood`. It is also called
+        with predicted outputs, which the model itself may never return: return -inf where they are impossible, and do
+        not raise.
     prior : Density
         Log-density of the parameters and its gradient, on batches ``(n, dim)``; see `NormalPrior` and
-        `UniformPrior`. If it has ``sample(rng)``, chains start from it; if it has ``bounds``, they hold too.
+        `UniformPrior`. If it has ``sample(rng)``, chains start from it; if it has ``bounds``, they apply too.
     vjp : callable, optional
         Takes parameters and returns ``(outputs, pull_back)``, where ``pull_back(cotangent)`` maps ``(m,)`` to
         the transposed Jacobian times it, ``(dim,)``: an adjoint solve. `functools.partial(jax.vjp, forward)`
@@ -43,7 +44,7 @@ class ForwardTarget:
         Takes parameters and returns ``(outputs, jacobian)`` with the Jacobian ``(m, dim)`` (vectorised:
         ``(n, m, dim)``). Give this or `vjp` or neither.
     dim : int, optional
-        Number of parameters, if the prior does not say it.
+        Number of parameters, if the prior has no attribute ``dim``.
     names, bounds, vectorized
         As for `Target`.
 
@@ -81,7 +82,7 @@ class ForwardTarget:
                 raise InputError(
                     "prior must not be a GaussianLikelihood; give the likelihood first, then the prior"
                 )
-            raise InputError("the prior does not say its number of parameters; give dim=")
+            raise InputError("the prior has no attribute dim, the number of parameters; give dim=")
         self.dim = require_dim(dim if dim is not None else known)
         if known is not None and known != self.dim:
             raise InputError(f"dim={self.dim} does not match the prior's {known} parameters; drop dim=")
@@ -100,16 +101,16 @@ class ForwardTarget:
 
     @property
     def has_two_values(self) -> bool:
-        """Whether outputs alone come from another function than those with a derivative."""
+        """Whether outputs alone are computed by another function than outputs with a derivative."""
         return self.has_gradient
 
     @property
     def emulates_outputs(self) -> bool:
-        """True: a surrogate learns the outputs of the forward model, and likelihood and prior stay exact."""
+        """True: a surrogate learns the outputs of the forward model; likelihood and prior stay exact."""
         return True
 
     def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Values:
-        """Look at the prior, run the forward model where there is any, then the likelihood."""
+        """Return log-likelihood plus log-prior; the forward model is run only where the prior is not zero."""
         if gradient and not self.has_gradient:
             raise InputError("this ForwardTarget has no gradient; give vjp= or jacobian=")
         n = len(parameters)
@@ -124,7 +125,7 @@ class ForwardTarget:
         )
 
     def sample_start(self, rng: np.random.Generator) -> np.ndarray | None:
-        """Draw parameters from the prior, inside the bounds; None if it has no draws to give there."""
+        """Draw parameters from the prior, inside the bounds; None if it cannot draw there."""
         sample = getattr(self.prior, "sample", None)
         if sample is None:
             return None
@@ -133,7 +134,7 @@ class ForwardTarget:
             outside = ~((start > self.transform.lower) & (start < self.transform.upper))
             if not outside.any():
                 return start
-            # Only what is outside is drawn again: a start need not be a draw of the truncated prior.
+            # Only coordinates outside are drawn again: a start need not be a draw from the truncated prior.
             start[outside] = checked_rows(sample(rng), 1, self.dim, False, "prior.sample")[0, outside]
         return None
 
@@ -158,7 +159,7 @@ class ForwardTarget:
         log_density = log_likelihood + log_prior
         if not gradient:
             return Values(log_density, None, outputs)
-        if not np.isfinite(log_density).any():  # rejected or failed already: an adjoint solve would be wasted
+        if not np.isfinite(log_density).any():  # rejected or failed already: an adjoint solve is not needed
             return Values(log_density, np.zeros((n, self.dim)), outputs)
         slope = self._pull_back(outputs, derivative)
         slope += checked_rows(self.prior.gradient(parameters.copy()), n, self.dim, True, "prior.gradient")
@@ -175,7 +176,7 @@ class ForwardTarget:
                     f"{type(derivative).__name__}; give jacobian= if that is the Jacobian"
                 )
             slope = derivative(cotangent if self.vectorized else cotangent[0])
-            # jax.vjp hands back one gradient for each argument, in a tuple
+            # jax.vjp returns one gradient for each argument, in a tuple
             slope = slope[0] if isinstance(slope, tuple) and len(slope) == 1 else slope
             return checked_rows(slope, n, self.dim, self.vectorized, "vjp's pull_back")
         matrix = checked_real(derivative, "jacobian")

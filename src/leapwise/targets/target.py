@@ -1,15 +1,13 @@
-"""A posterior given by its log-density.
+"""A posterior given by its log-density, and what every target has in common.
 
-The user's functions are given arrays of their own and what they return is copied: nothing they write into an
+The user's functions are given arrays of their own and what they return is copied: nothing that they write into an
 array, now or later, can reach the state of a chain.
-
-Targets that are built where they are used, for models that cannot be pickled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,62 +17,11 @@ from leapwise.targets.forward import ForwardTarget
 from leapwise.targets.returns import Values, checked_pair, checked_rows, checked_scalars
 from leapwise.targets.transforms import Bounds, Transform
 
-
-class MadeByFactory:
-    """A target whose pickled form is the function that made it."""
-
-    _make: Callable[[], Target | ForwardTarget]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return from_factory, (self._make,)
-
-
-def from_factory(make: Callable[[], Target | ForwardTarget]) -> Target | ForwardTarget:
-    """Return the target that `make` builds; in other processes it is built anew, once in each, not sent.
-
-    For models that cannot be pickled (a compiled solver, an open file or connection, a licence) or that are too large
-    to be sent. `make` is called here too, at once, since the run must know dimension, names and bounds and evaluates
-    some points itself.
-
-    Parameters
-    ----------
-    make : callable
-        Takes nothing and returns a `Target` or a `ForwardTarget`, the same one wherever it is called. It is sent to
-        the workers by cloudpickle.
-
-    Returns
-    -------
-    Target or ForwardTarget
-        Whichever `make` returns, in every respect but how it is pickled.
-
-    Examples
-    --------
-    >>> import threading
-    >>> def make():
-    ...     solver = threading.Lock()  # stands for what cannot be pickled
-    ...     return Target(lambda x: -0.5 * x @ x if solver else 0.0, dim=2)
-    >>> from_factory(make)
-    Target(dim=2, gradient=False, vectorized=False)
-    """
-    require_callable("make", make)
-    built = make()
-    if not isinstance(built, (Target, ForwardTarget)):
-        raise InputError(
-            f"make() must return a Target or a ForwardTarget, got {type(built).__name__}; "
-            "build and return one in it"
-        )
-    # A copy, since `make` may return an object that others use too. Of the same class, since what is done with a
-    # target depends on its kind.
-    kind = type(built)
-    if not isinstance(built, MadeByFactory):
-        kind = type(kind.__name__, (MadeByFactory, kind), {"__module__": kind.__module__})
-    made = object.__new__(kind)
-    vars(made).update(vars(built), _make=make)
-    return made
+TargetKind = TypeVar("TargetKind", "Target", ForwardTarget)
 
 
 class AnyTarget(Protocol):
-    """What the evaluator needs to know of a target."""
+    """What the library uses of a target: `Target` and `ForwardTarget` have it."""
 
     dim: int
     names: str | tuple[str, ...]
@@ -84,7 +31,7 @@ class AnyTarget(Protocol):
 
     @property
     def has_two_values(self) -> bool:
-        """Whether a value alone comes from another function than one with its gradient."""
+        """Whether a value alone is computed by another function than a value with its gradient."""
         ...
 
     @property
@@ -93,14 +40,14 @@ class AnyTarget(Protocol):
         ...
 
     def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Values:
-        """Evaluate the rows of ``(n, dim)``; a target that is not vectorised is given one row at a time.
+        """Return the values at the rows of ``(n, dim)``; a target that is not vectorised is given one row at a time.
 
-        It must not write into `parameters`, nor keep or share the arrays that it returns.
+        It must not write into `parameters`, and not keep or share the arrays that it returns.
         """
         ...
 
     def sample_start(self, rng: np.random.Generator) -> np.ndarray | None:
-        """Draw parameters ``(dim,)`` to start a chain from, if the target knows a prior to draw from."""
+        """Draw parameters ``(dim,)`` from which a chain can start; None if there is no prior to draw from."""
         ...
 
 
@@ -168,38 +115,64 @@ class Target:
         self._returns_gradient = returns_gradient
 
     @staticmethod
-    def from_factory(make: Callable[[], Target]) -> Target:
-        """Return the target that `make` builds; worker processes build it anew, once each, instead of being sent it.
+    def from_factory(make: Callable[[], TargetKind]) -> TargetKind:
+        """Return the target that `make` builds; worker processes build their own, once each, and are not sent it.
 
-        For models that cannot be pickled: a compiled solver, an open connection, a licence. `make` is called here
-        too, since the run must know dimension, names and bounds.
+        For models that cannot be pickled (a compiled solver, an open file or connection, a licence) or that are too
+        large to be sent. `make` is also called here, at once: the run must know dimension, names and bounds, and it
+        evaluates some points itself.
+
+        Parameters
+        ----------
+        make : callable
+            Takes no arguments and returns a `Target` or a `ForwardTarget`, the same one wherever it is called. It is
+            sent to the workers by cloudpickle.
+
+        Returns
+        -------
+        Target or ForwardTarget
+            As `make` returned it, except for how it is pickled.
 
         Examples
         --------
         >>> import threading
         >>> def make():
-        ...     solver = threading.Lock()  # stands for what cannot be pickled
+        ...     solver = threading.Lock()  # something that cannot be pickled
         ...     return Target(lambda x: -0.5 * x @ x if solver else 0.0, dim=2)
         >>> Target.from_factory(make)
         Target(dim=2, gradient=False, vectorized=False)
         """
-        return from_factory(make)  # type: ignore[return-value]
+        require_callable("make", make)
+        built = make()
+        if not isinstance(built, (Target, ForwardTarget)):
+            raise InputError(
+                f"make() must return a Target or a ForwardTarget, got {type(built).__name__}; "
+                "build and return one in it"
+            )
+        # A copy, since `make` may return an object that others use too. Its class is a subclass of the original's,
+        # since the run depends on the kind of target.
+        kind = type(built)
+        if not isinstance(built, _MadeByFactory):
+            kind = type(kind.__name__, (_MadeByFactory, kind), {"__module__": kind.__module__})
+        made = object.__new__(kind)
+        vars(made).update(vars(built), _make=make)
+        return made
 
     def __repr__(self) -> str:
         return f"Target(dim={self.dim}, gradient={self.has_gradient}, vectorized={self.vectorized})"
 
     @property
     def has_two_values(self) -> bool:
-        """Whether a value alone comes from another function than one with its gradient."""
+        """Whether a value alone is computed by another function than a value with its gradient."""
         return self._both is not None
 
     @property
     def emulates_outputs(self) -> bool:
-        """False: a surrogate learns the log-density itself. A `ForwardTarget` has outputs to learn instead."""
+        """False: a surrogate learns the log-density itself."""
         return False
 
     def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Values:
-        """Call the user's functions on the rows of `parameters` and check what comes back."""
+        """Call the user's functions at the rows of `parameters` and check what they return."""
         if gradient and not self.has_gradient:
             raise InputError(
                 "this Target has no gradient; give gradient=, value_and_gradient= or returns_gradient="
@@ -218,12 +191,12 @@ class Target:
             if isinstance(value, tuple):
                 raise OutputError(
                     f"log_density must return the log-density alone, got a tuple of {len(value)}; if that is "
-                    "(log_density, gradient), say returns_gradient=True"
+                    "(log_density, gradient), pass returns_gradient=True"
                 )
         log_density = checked_scalars(value, n, self.vectorized, "log_density")
         if not gradient:
             return Values(log_density)
-        if not np.isfinite(log_density).any():  # rejected or failed already: a gradient means nothing here
+        if not np.isfinite(log_density).any():  # rejected or failed already: the gradient is not needed
             return Values(log_density, np.zeros((n, self.dim)))
         if self._gradient is not None:
             slope = self._gradient(self._point(parameters))
@@ -235,3 +208,12 @@ class Target:
 
     def _point(self, parameters: np.ndarray) -> np.ndarray:
         return (parameters if self.vectorized else parameters[0]).copy()
+
+
+class _MadeByFactory:
+    """A target that is pickled as the function that made it."""
+
+    _make: Callable[[], Target | ForwardTarget]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Target.from_factory, (self._make,)

@@ -1,4 +1,4 @@
-r"""Bounds mapped away, one coordinate at a time.
+r"""Transforms from unconstrained positions to bounded parameters, one coordinate at a time.
 
 With position :math:`q` and parameter :math:`x`, each coordinate is one of
 
@@ -82,7 +82,7 @@ class Transform:
         return cls(lower, upper)
 
     def within(self, other: Transform) -> Transform:
-        """Return the transform for what both allow.
+        """Return the transform for the region that both allow.
 
         Examples
         --------
@@ -96,7 +96,7 @@ class Transform:
             i = empty[0]
             raise InputError(
                 f"bounds must leave some of the prior's support, got ({self.lower[i]:g}, {self.upper[i]:g}) for "
-                f"parameter {i}, where the prior has ({other.lower[i]:g}, {other.upper[i]:g}); mend one of them"
+                f"parameter {i}, where the prior has ({other.lower[i]:g}, {other.upper[i]:g}); change one of them"
             )
         _require_room(lower, upper)
         return Transform(lower, upper)
@@ -135,7 +135,7 @@ class Transform:
             return parameters
         low, up, both = self._columns
         above, below, lower, upper = self._limits
-        with np.errstate(all="ignore"):  # far out, over- and underflow are the answer
+        with np.errstate(all="ignore"):  # far out, over- and underflow give the right limits
             if low.size:
                 parameters[:, low] = above + np.exp(position[:, low])
             if up.size:
@@ -162,13 +162,13 @@ class Transform:
         return position
 
     def contains(self, parameters: np.ndarray) -> np.ndarray:
-        """Say for each row whether it is finite and strictly inside the bounds.
+        """Return for each row whether it is finite and strictly inside the bounds.
 
-        A position so far out that its parameter rounds to a bound, or overflows, has no representable
-        parameter, and is treated as having no mass. That matters only for a density that piles up against a bound other
-        than zero, closer than rounding can tell; shift or rescale the parameter so that the bound is zero.
+        A position so far out that its parameter rounds to a bound, or overflows, has no representable parameter and is
+        treated as having no mass. That matters only for a density that concentrates at a bound other than zero, closer
+        than rounding can resolve; shift or rescale the parameter so that the bound is zero.
         """
-        # Bounds that are absent are infinite, and strict: this refuses infinities and NaN as well.
+        # Absent bounds are infinite, and comparison is strict: this refuses infinities and NaN as well.
         return np.asarray(((parameters > self.lower) & (parameters < self.upper)).all(axis=1))
 
     def log_jacobian(self, position: np.ndarray) -> np.ndarray:
@@ -188,7 +188,7 @@ class Transform:
         return total
 
     def pull_back(self, position: np.ndarray, gradient: np.ndarray) -> np.ndarray:
-        """Turn a gradient in parameters into that of log-density + log-Jacobian in positions.
+        """Turn a gradient in parameters into the gradient of log-density + log-Jacobian in positions.
 
         Where that overflows the result is not finite.
         """
