@@ -104,6 +104,27 @@ class OutputSpace:
         return self.mean + components @ self.decoder
 
 
+def _scales(
+    outputs: np.ndarray, point: np.ndarray, likelihood: CheapDensity, rng: np.random.Generator
+) -> np.ndarray:
+    """Return the scales on which the likelihood changes with each output, ``(m,)``.
+
+    The diagonal of its Hessian is estimated from products with random signs. The estimate is exact if the Hessian is
+    diagonal.
+    """
+    spread = outputs.std(axis=0)
+    spread = np.where(spread > 0, spread, spread.mean() or 1.0)
+    steps = _STEP * spread * rng.choice([-1.0, 1.0], size=(_PROBES, spread.size))
+    change = likelihood.gradient(point + steps) - likelihood.gradient(point - steps)
+    # In units of the spread, so that outputs of very different sizes can be compared.
+    curvature = -(change / (2.0 * steps)).mean(axis=0) * spread**2
+    usable = np.isfinite(curvature) & (curvature > 0)
+    if not usable.any():
+        return spread
+    least = 1e-12 * curvature[usable].max()
+    return np.asarray(spread / np.sqrt(np.where(usable, np.maximum(curvature, least), least)))
+
+
 class Potential(Protocol):
     """A cheap potential of points ``(n, p)``, with derivatives up to the third."""
 
@@ -147,6 +168,12 @@ class SmoothPotential:
         return ahead, behind
 
 
+def _normalised(directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return unit directions and lengths ``(n, k, 1)``; a zero direction stays zero."""
+    length = np.linalg.norm(directions, axis=2, keepdims=True)
+    return directions / np.where(length > 0, length, 1.0), length
+
+
 @dataclass(frozen=True, eq=False)
 class QuadraticPotential:
     """A quadratic form, such as the potential of a Gaussian likelihood or prior.
@@ -154,7 +181,7 @@ class QuadraticPotential:
     Attributes
     ----------
     origin : ndarray of shape (p,)
-    lowest : float
+    constant : float
         Value at the origin.
     slope : ndarray of shape (p,)
         Gradient at the origin.
@@ -163,7 +190,7 @@ class QuadraticPotential:
     """
 
     origin: np.ndarray
-    lowest: float
+    constant: float
     slope: np.ndarray
     matrix: np.ndarray
 
@@ -171,7 +198,7 @@ class QuadraticPotential:
         """Return values and gradients."""
         shift = points - self.origin
         image = shift @ self.matrix
-        return self.lowest + np.einsum("ij,ij->i", shift, 0.5 * image + self.slope), image + self.slope
+        return self.constant + np.einsum("ij,ij->i", shift, 0.5 * image + self.slope), image + self.slope
 
     def hessian_product(self, points: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """Return the Hessian times each of `directions`."""
@@ -180,20 +207,6 @@ class QuadraticPotential:
     def third_product(self, points: np.ndarray, directions: np.ndarray) -> np.ndarray:
         """Return zeros."""
         return np.zeros_like(directions)
-
-
-@dataclass(frozen=True, eq=False)
-class ComponentMisfit:
-    """Minus the log-likelihood and its gradient, as a function of components of the outputs."""
-
-    likelihood: CheapDensity
-    space: OutputSpace
-
-    def __call__(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return values ``(n,)`` and gradients ``(n, p)``."""
-        outputs = self.space.decode(points)
-        slopes = -self.likelihood.gradient(outputs)
-        return -self.likelihood.log_density(outputs), slopes @ self.space.decoder.T
 
 
 def as_quadratic(smooth: SmoothPotential, points: np.ndarray) -> Potential:
@@ -223,31 +236,18 @@ def _agree(one: np.ndarray, other: np.ndarray) -> bool:
     return bool(np.allclose(one, other, rtol=1e-8, atol=1e-8 * max(1.0, float(np.abs(other).max()))))
 
 
-def _scales(
-    outputs: np.ndarray, point: np.ndarray, likelihood: CheapDensity, rng: np.random.Generator
-) -> np.ndarray:
-    """Return the scales on which the likelihood changes with each output, ``(m,)``.
+@dataclass(frozen=True, eq=False)
+class ComponentMisfit:
+    """Minus the log-likelihood and its gradient, as a function of components of the outputs."""
 
-    The diagonal of its Hessian is estimated from products with random signs. The estimate is exact if the Hessian is
-    diagonal.
-    """
-    spread = outputs.std(axis=0)
-    spread = np.where(spread > 0, spread, spread.mean() or 1.0)
-    steps = _STEP * spread * rng.choice([-1.0, 1.0], size=(_PROBES, spread.size))
-    change = likelihood.gradient(point + steps) - likelihood.gradient(point - steps)
-    # In units of the spread, so that outputs of very different sizes can be compared.
-    curvature = -(change / (2.0 * steps)).mean(axis=0) * spread**2
-    usable = np.isfinite(curvature) & (curvature > 0)
-    if not usable.any():
-        return spread
-    least = 1e-12 * curvature[usable].max()
-    return np.asarray(spread / np.sqrt(np.where(usable, np.maximum(curvature, least), least)))
+    likelihood: CheapDensity
+    space: OutputSpace
 
-
-def _normalised(directions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return unit directions and lengths ``(n, k, 1)``; a zero direction stays zero."""
-    length = np.linalg.norm(directions, axis=2, keepdims=True)
-    return directions / np.where(length > 0, length, 1.0), length
+    def __call__(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return values ``(n,)`` and gradients ``(n, p)``."""
+        outputs = self.space.decode(points)
+        slopes = -self.likelihood.gradient(outputs)
+        return -self.likelihood.log_density(outputs), slopes @ self.space.decoder.T
 
 
 class Bounded(Protocol):
@@ -341,7 +341,7 @@ def condense(
     axes = np.linalg.svd(components - components.mean(axis=0), full_matrices=len(white) < len(root))[2].T
     slope = (misfit.slope @ vectors) / np.sqrt(values)
     root, shift = root @ axes, (slope - misfit.origin @ root) @ axes
-    lowest = misfit.lowest - 0.5 * slope @ slope
+    lowest = misfit.constant - 0.5 * slope @ slope
     squares = 0.5 * (components @ axes + shift) ** 2
     rotated = _rotated(emulator, root, shift)
     for kept in _KEPT:

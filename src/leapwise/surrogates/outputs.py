@@ -71,132 +71,6 @@ from leapwise.surrogates.ridge import require_ridge, solve_ridge
 from leapwise.surrogates.training import TrainingSet, require_same_dim
 from leapwise.surrogates.whitening import Whitening
 
-#: Most gradient rows that are used, which bounds the cost of their factorisation; of more evaluations, an evenly spaced
-#: part is taken. A guess.
-MAX_GRADIENT_ROWS = 3000
-#: Penalty of weights without one, so that all have a finite variance; far below the penalties of the other features.
-_NO_PENALTY = 1e-6
-#: Least ridge strength with gradients: with 0 the covariance of undetermined weights would be infinite.
-_LEAST_STRENGTH = 1e-8
-#: Ridge strengths to choose from with gradients: decades from nearly none to as strong as the rows.
-_STRENGTHS = 10.0 ** np.arange(-6.0, 1.1)
-
-
-@dataclass(frozen=True, eq=False)
-class JacobianProducts:
-    """Known products of the transposed Jacobian of components with vectors: the gradient rows of a fit.
-
-    Attributes
-    ----------
-    white : ndarray of shape (k, dim)
-        Whitened positions.
-    cotangent : ndarray of shape (k, p)
-        Vectors of unit length.
-    product : ndarray of shape (k, dim)
-        The transposed Jacobian times the vectors.
-    """
-
-    white: np.ndarray
-    cotangent: np.ndarray
-    product: np.ndarray
-
-    @classmethod
-    def normalised(cls, white: np.ndarray, cotangent: np.ndarray, product: np.ndarray) -> JacobianProducts:
-        """Scale vectors to unit length; leave out zero vectors, and rows beyond the largest number."""
-        length = np.linalg.norm(cotangent, axis=1)
-        kept = np.flatnonzero(length > 0)
-        kept = kept[:: 1 + (max(kept.size * white.shape[1], 1) - 1) // MAX_GRADIENT_ROWS]
-        length = length[kept, None]
-        return cls(white[kept], cotangent[kept] / length, product[kept] / length)
-
-    def solve(
-        self, features: OutputFeatures, rows: np.ndarray, components: np.ndarray, ridge: float | None
-    ) -> tuple[np.ndarray, float]:
-        """Fit values and gradients.
-
-        Parameters
-        ----------
-        features : OutputFeatures
-        rows : ndarray of shape (n, n_features)
-            Features at the positions of values.
-        components : ndarray of shape (n, p)
-        ridge : float or None
-            Strength of the ridge; None to choose it.
-
-        Returns
-        -------
-        weights : ndarray of shape (n_features, p)
-        ridge : float
-        """
-        if len(rows) > rows.shape[1]:
-            rotation, rows = np.linalg.qr(rows)
-            components = rotation.T @ components
-        strengths = _STRENGTHS if ridge is None else np.array([ridge])
-        prior = 1.0 / np.maximum(features.penalty, _NO_PENALTY)
-        slopes = features.gradient_rows(self.white)
-        problem = _CoupledRidge(
-            values=(rows * prior) @ rows.T,
-            cross=(slopes * prior) @ rows.T,
-            slopes=(slopes * prior) @ slopes.T,
-            components=components,
-            cotangent=np.repeat(self.cotangent, self.white.shape[1], axis=0),
-            product=self.product.ravel(),
-            noise=3.0 / self.white.shape[1],
-        )
-        tried = [problem.solve(max(float(strength), _LEAST_STRENGTH)) for strength in strengths]
-        best = int(np.argmin([score for _, _, score in tried]))
-        by_values, by_slopes, _ = tried[best]
-        weights = prior[:, None] * (rows.T @ by_values + slopes.T @ by_slopes)
-        return weights, float(strengths[best])
-
-
-@dataclass(frozen=True, eq=False)
-class _CoupledRidge:
-    """The ridge regression of values and gradients, through covariances of rows.
-
-    Attributes
-    ----------
-    values, cross, slopes : ndarray of shape (n, n), (r, n) and (r, r)
-        Prior covariances of the n rows of values and the r gradient rows, for a strength of 1.
-    components : ndarray of shape (n, p)
-        The values.
-    cotangent, product : ndarray of shape (r, p) and (r,)
-        Vectors of unit length, and products of gradient rows with them.
-    noise : float
-        The inverse weight of gradient rows.
-    """
-
-    values: np.ndarray
-    cross: np.ndarray
-    slopes: np.ndarray
-    components: np.ndarray
-    cotangent: np.ndarray
-    product: np.ndarray
-    noise: float
-
-    def solve(self, ridge: float) -> tuple[np.ndarray, np.ndarray, float]:
-        """Solve for one strength.
-
-        Returns
-        -------
-        by_values, by_slopes : ndarray of shape (n, p) and (r, p)
-            The weights of features are sums of rows with these coefficients.
-        score : float
-            Minus twice the log marginal likelihood of the gradients given the values, up to a constant.
-        """
-        factor = cho_factor(self.values / ridge + np.eye(len(self.values)))
-        cross = self.cross / ridge
-        alone, reach = cho_solve(factor, self.components), cho_solve(factor, cross.T)
-        residual = self.product - np.einsum("rp,rp->r", cross @ alone, self.cotangent)
-        kernel = (self.slopes / ridge - cross @ reach) * (self.cotangent @ self.cotangent.T)
-        kernel.flat[:: len(kernel) + 1] += self.noise
-        inner = cho_factor(kernel)
-        dual = cho_solve(inner, residual)
-        score = len(dual) * np.log(max(residual @ dual, np.finfo(float).tiny))
-        score += 2.0 * np.log(np.diag(inner[0])).sum()
-        by_slopes = dual[:, None] * self.cotangent
-        return (alone - reach @ by_slopes) / ridge, by_slopes / ridge, float(score)
-
 
 class Forward(Protocol):
     """The cheap parts of a target with a forward model."""
@@ -510,3 +384,130 @@ def _is_trained_on(plain: FittedOutputs, training: TrainingSet, whitening: White
         (plain.whitening.factor, whitening.factor),
     )
     return all(np.array_equal(one, other) for one, other in pairs)
+
+
+#: Most gradient rows that are used, which bounds the cost of their factorisation; of more evaluations, an evenly spaced
+#: part is taken. A guess.
+MAX_GRADIENT_ROWS = 3000
+#: Penalty of weights without one, so that all have a finite variance; far below the penalties of the other features.
+_NO_PENALTY = 1e-6
+#: Least ridge strength with gradients: with 0 the covariance of undetermined weights would be infinite.
+_LEAST_STRENGTH = 1e-8
+#: Ridge strengths to choose from with gradients: decades from nearly none to as strong as the rows.
+_STRENGTHS = 10.0 ** np.arange(-6.0, 1.1)
+
+
+@dataclass(frozen=True, eq=False)
+class JacobianProducts:
+    """Known products of the transposed Jacobian of components with vectors: the gradient rows of a fit.
+
+    Attributes
+    ----------
+    white : ndarray of shape (k, dim)
+        Whitened positions.
+    cotangent : ndarray of shape (k, p)
+        Vectors of unit length.
+    product : ndarray of shape (k, dim)
+        The transposed Jacobian times the vectors.
+    """
+
+    white: np.ndarray
+    cotangent: np.ndarray
+    product: np.ndarray
+
+    @classmethod
+    def normalised(cls, white: np.ndarray, cotangent: np.ndarray, product: np.ndarray) -> JacobianProducts:
+        """Scale vectors to unit length; leave out zero vectors, and rows beyond the largest number."""
+        length = np.linalg.norm(cotangent, axis=1)
+        kept = np.flatnonzero(length > 0)
+        kept = kept[:: 1 + (max(kept.size * white.shape[1], 1) - 1) // MAX_GRADIENT_ROWS]
+        length = length[kept, None]
+        return cls(white[kept], cotangent[kept] / length, product[kept] / length)
+
+    def solve(
+        self, features: OutputFeatures, rows: np.ndarray, components: np.ndarray, ridge: float | None
+    ) -> tuple[np.ndarray, float]:
+        """Fit values and gradients.
+
+        Parameters
+        ----------
+        features : OutputFeatures
+        rows : ndarray of shape (n, n_features)
+            Features at the positions of values.
+        components : ndarray of shape (n, p)
+        ridge : float or None
+            Strength of the ridge; None to choose it.
+
+        Returns
+        -------
+        weights : ndarray of shape (n_features, p)
+        ridge : float
+        """
+        if len(rows) > rows.shape[1]:
+            rotation, rows = np.linalg.qr(rows)
+            components = rotation.T @ components
+        strengths = _STRENGTHS if ridge is None else np.array([ridge])
+        prior = 1.0 / np.maximum(features.penalty, _NO_PENALTY)
+        slopes = features.gradient_rows(self.white)
+        problem = _CoupledRidge(
+            values=(rows * prior) @ rows.T,
+            cross=(slopes * prior) @ rows.T,
+            slopes=(slopes * prior) @ slopes.T,
+            components=components,
+            cotangent=np.repeat(self.cotangent, self.white.shape[1], axis=0),
+            product=self.product.ravel(),
+            noise=3.0 / self.white.shape[1],
+        )
+        tried = [problem.solve(max(float(strength), _LEAST_STRENGTH)) for strength in strengths]
+        best = int(np.argmin([score for _, _, score in tried]))
+        by_values, by_slopes, _ = tried[best]
+        weights = prior[:, None] * (rows.T @ by_values + slopes.T @ by_slopes)
+        return weights, float(strengths[best])
+
+
+@dataclass(frozen=True, eq=False)
+class _CoupledRidge:
+    """The ridge regression of values and gradients, through covariances of rows.
+
+    Attributes
+    ----------
+    values, cross, slopes : ndarray of shape (n, n), (r, n) and (r, r)
+        Prior covariances of the n rows of values and the r gradient rows, for a strength of 1.
+    components : ndarray of shape (n, p)
+        The values.
+    cotangent, product : ndarray of shape (r, p) and (r,)
+        Vectors of unit length, and products of gradient rows with them.
+    noise : float
+        The inverse weight of gradient rows.
+    """
+
+    values: np.ndarray
+    cross: np.ndarray
+    slopes: np.ndarray
+    components: np.ndarray
+    cotangent: np.ndarray
+    product: np.ndarray
+    noise: float
+
+    def solve(self, ridge: float) -> tuple[np.ndarray, np.ndarray, float]:
+        """Solve for one strength.
+
+        Returns
+        -------
+        by_values, by_slopes : ndarray of shape (n, p) and (r, p)
+            The weights of features are sums of rows with these coefficients.
+        score : float
+            Minus twice the log marginal likelihood of the gradients given the values, up to a constant.
+        """
+        factor = cho_factor(self.values / ridge + np.eye(len(self.values)))
+        cross = self.cross / ridge
+        alone, reach = cho_solve(factor, self.components), cho_solve(factor, cross.T)
+        residual = self.product - np.einsum("rp,rp->r", cross @ alone, self.cotangent)
+        kernel = (self.slopes / ridge - cross @ reach) * (self.cotangent @ self.cotangent.T)
+        kernel.flat[:: len(kernel) + 1] += self.noise
+        inner = cho_factor(kernel)
+        dual = cho_solve(inner, residual)
+        score = len(dual) * np.log(max(residual @ dual, np.finfo(float).tiny))
+        score += 2.0 * np.log(np.diag(inner[0])).sum()
+        by_slopes = dual[:, None] * self.cotangent
+        return (alone - reach @ by_slopes) / ridge, by_slopes / ridge, float(score)
