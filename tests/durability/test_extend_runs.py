@@ -11,7 +11,7 @@ import resume_cases as cases
 from engine_executors import executor
 
 import leapwise as lw
-from leapwise.run import production as chain_group
+from leapwise.run import production
 from leapwise.storage import Ledger
 
 PLACES = ("here", "threads")
@@ -88,7 +88,7 @@ class TestMoreDraws:
 def test_many_short_blocks_are_one_run(case, where, tmp_path, monkeypatch):
     """What is kept on the way, and the pieces that a run is made in, leave no trace in it."""
     whole, _ = sample(case, None, where)
-    monkeypatch.setattr(chain_group, "STEPS_A_BLOCK", 7)
+    monkeypatch.setattr(production, "STEPS_PER_BLOCK", 7)
     blocks, _ = sample(case, tmp_path / "blocks.db", where)
     cases.assert_same(cases.arrays(blocks), cases.arrays(whole))
     if case in (

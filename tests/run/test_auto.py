@@ -12,7 +12,7 @@ import leapwise as lw
 from leapwise.adaptation import Trust
 from leapwise.errors import SurrogateError
 from leapwise.run import automatic
-from leapwise.run.runner import Job
+from leapwise.run.runner import Runner
 from leapwise.surrogates.base import fingerprint
 
 DRAWS, CHAINS = 60, 2
@@ -301,7 +301,7 @@ class TestDistrust:
             calls.append(caplog.messages)
             raise Stopped
 
-        monkeypatch.setattr(Job, "_tune", tune)
+        monkeypatch.setattr(Runner, "_tune", tune)
         if share < 1.0:
             assert short(Skewed().target, draws=2).exact
             (said,) = caplog.messages  # once, when the draws are there
@@ -310,7 +310,7 @@ class TestDistrust:
         with pytest.raises(Stopped):
             short(Skewed().target, draws=2)
         (said,) = calls[0]
-        assert "not earned trust (told so): exact HMC takes over" in said and "Ctrl-C" in said
+        assert "not trusted (told so), so HMC with exact gradients takes over" in said and "Ctrl-C" in said
 
 
 @pytest.mark.parametrize("seed", [1, 2])

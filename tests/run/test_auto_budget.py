@@ -117,7 +117,7 @@ class TestTooLittle:
 
     def test_other_methods_know_what_their_warmup_takes_at_least(self):
         model = Skewed(2)
-        with pytest.raises(BudgetError, match=r"500 steps of warm-up of 4 chains take 2004 .*tune="):
+        with pytest.raises(BudgetError, match=r"500 steps of warm-up of 4 chains take at least 2004 .*tune="):
             allow(model, 2003, method=lw.HMC(), chains=4)
         assert model.calls == 0
 

@@ -11,6 +11,7 @@ from counting import Counted
 
 import leapwise as lw
 from leapwise.errors import EvaluationError, StartError
+from leapwise.run.progress import Progress
 
 CHAINS, TUNE, DRAWS = 2, 24, 20
 SHAPE = {"draws": DRAWS, "tune": TUNE, "chains": CHAINS, "random_seed": 1, "method": lw.HMC()}
@@ -118,7 +119,7 @@ def test_without_retries_a_failure_stops_at_once(whole):
 
 
 def test_an_interrupt_at_the_very_end_is_too_late(whole, monkeypatch):
-    monkeypatch.setattr(lw.run.sample.__globals__["Progress"], "__exit__", lambda *_: interrupt())
+    monkeypatch.setattr(Progress, "__exit__", lambda *_: interrupt())
     run = lw.sample(Counted().target, **SHAPE)
     assert run.complete
     assert_beginning_of(run, whole)

@@ -8,7 +8,7 @@ import pytest
 from leapwise import HMC, RMHMC, DenseMetric, DiagonalMetric, Target, UnitMetric
 from leapwise.errors import InputError
 from leapwise.problems.shapes import gumbel
-from leapwise.run.request import check_request
+from leapwise.run.request import Request, read_seed
 
 
 class Probe:
@@ -30,8 +30,12 @@ def check(**changes):
         "random_seed": 1,
         "method": HMC(),
         "init": None,
+        "max_evaluations": None,
     }
-    return check_request(**(good | changes))
+    given = good | changes
+    seed = read_seed(given.pop("random_seed"))
+    Request(**given, seed=seed).check()
+    return seed
 
 
 class Scaled:
@@ -73,7 +77,7 @@ class Inexact:
         ({"random_seed": np.random.default_rng(1)}, "random_seed must be a whole number"),
         ({"method": HMC}, r"such as Auto\(\), HMC\(\), .* got the class HMC"),
         ({"method": "hmc"}, r"such as Auto\(\), HMC\(\), .* got 'hmc'"),
-        ({"method": Inexact()}, "Inexact does not declare itself exact"),
+        ({"method": Inexact()}, "Inexact does not declare that it is exact"),
         ({"method": HMC([0.1, 0.2], 5)}, r"one for each of the 4 chains, got shape \(2,\)"),
         ({"method": HMC(0.1, 5, metric=DiagonalMetric(np.ones(3)))}, "DiagonalMetric .* 2 parameters"),
         ({"method": HMC(0.1, 5, metric=DenseMetric(np.eye(3)))}, "DenseMetric .* 2 parameters"),

@@ -3,7 +3,7 @@
 Nothing here samples. A `Run` holds arrays; everything else is computed from them when asked for.
 """
 
-from leapwise.results.diagnostics import unseen_elsewhere, warnings_for
+from leapwise.results.diagnostics import logged_warnings, warnings_for
 from leapwise.results.run import Cost, LazyRecord, Record, Run, SurrogateReport, TargetReport
 from leapwise.results.summary import Summary
 
@@ -15,6 +15,6 @@ __all__ = [
     "Summary",
     "SurrogateReport",
     "TargetReport",
-    "unseen_elsewhere",
+    "logged_warnings",
     "warnings_for",
 ]

@@ -270,7 +270,7 @@ def warnings_for(run: Run, found: Statistics | None = None) -> list[str]:
     return warnings
 
 
-def unseen_elsewhere(run: Run) -> list[str]:
+def logged_warnings(run: Run) -> list[str]:
     """List the warnings that the draws themselves, in other hands, would not give away: those about the surrogate."""
     if run.surrogate is not None and run.surrogate.exact_share == 1.0:  # said when it was decided
         return []

@@ -1,4 +1,13 @@
-"""The self-tuned run: adapt, judge, and choose what the draws are made with."""
+"""The self-tuned run: adapt a surrogate, judge it, fall back on HMC, retry.
+
+1. *Adapt.* `plan_for` says how many exact evaluations warm-up may spend; `adapt` trains a surrogate within them.
+2. *Judge.* Trust says which share of the steps must take exact gradients: none, some (a `Mixture` of the surrogate's
+   kernel and HMC), or all.
+3. *Fall back.* If the surrogate cannot be trained, or is not trusted at all, and the target has a gradient, HMC with
+   exact gradients takes over (`Adapted.kernel` is None). Without a gradient that is an error with its remedies.
+4. *Retry.* HMC's own warm-up evaluates many gradients where the mass is. `learn_from_hmc` trains a surrogate on them;
+   if it earns full trust, it makes the draws after all.
+"""
 
 from __future__ import annotations
 
@@ -38,30 +47,31 @@ from leapwise.warmup import Auto
 
 _LOG = logging.getLogger("leapwise")
 
-#: Evaluations of a fall-back that are learnt from, and further ones that trying again may cost, for each parameter too.
-MOST_SEEN, _AGAIN, _AGAIN_EACH = 400, 80, 4
-#: Discrepancies of what a fall-back has seen of late that are far off, and the share of them that is few.
-FAR_OFF, FEW_OFF = 2.0, 0.02
-#: Share of exact steps where trust is lost but nothing more may be spent on tuning HMC.
-MIXED = 0.5
-#: Chains that the length of a warm-up is meant for; it grows with more of them.
+#: Chains that the default length of warm-up is meant for; it grows with more of them. The default of `sample`.
 USUAL_CHAINS = 4
-#: A warm-up that is not so many times longer than a look beyond the frontier goes without.
-LOOK_FROM = 10
-#: Where there are only values, warm-up may take as many as this share of the draws while there is more to learn.
-VALUES_SHARE = 0.35
-#: With gradients, what may be added to warm-up while it finds mass that was walled off, as a share of the draws.
-MORE_SHARE = 0.15
-#: The same while the surrogate is too poor to draw with but gets better.
-POOR_SHARE = 0.35
-#: What it may take to find the typical set where nobody has set a limit: so many gradients for each parameter and some
-#: more; with values alone each is as many differences as there are parameters, and one.
-FIND, FIND_ELSE = 20, 10
+#: The look beyond the outermost draws is taken if it costs at most a tenth of warm-up. A guess.
+PROBES_TO_WARMUP = 10
+#: Limits of warm-up as shares of the exact values that the draws cost. All are guesses: with values alone, while
+#: there is more to learn; with gradients, while mass is found that the surrogate had missed; and while the surrogate is
+#: too poor to draw with, but improves.
+VALUES_SHARE, MISSED_MASS_SHARE, POOR_SHARE = 0.35, 0.15, 0.35
+#: Finding the typical set may cost 20 (dim + 10) gradients, where the user set no limit. With values alone each
+#: gradient takes dim + 1 of them. A guess that is generous: it is only spent on posteriors that are hard to find.
+FIND_PER_PARAMETER, FIND_EXTRA = 20, 10
+#: Share of exact steps where the surrogate is not trusted and HMC cannot take over. A guess: half of the steps is the
+#: most that leaves both kernels at least half of their efficiency.
+EVEN_SHARE = 0.5
+#: A retry trains on this many of HMC's evaluations, and may spend 80 + 4 dim new ones. Guesses: 400 are trained on in
+#: seconds, and the new ones are few beside the thousands of gradients that HMC's warm-up costs.
+MOST_FROM_HMC, RETRY_EVALUATIONS, RETRY_PER_PARAMETER = 400, 80, 4
+#: A retry is refused if 2 % or more of HMC's later evaluations have a discrepancy of 2 or more from the median. Trust
+#: is full up to sd(D) = 0.5, of which 2 is four standard deviations: chance alone accounts for almost none of them.
+FAR_OFF, FEW_FAR_OFF = 2.0, 0.02
 
 
 @dataclass(frozen=True, eq=False)
-class Prepared:
-    """What the adaptation leaves for the draws; `kernel` is None where exact HMC is to take over."""
+class Adapted:
+    """What the adaptation hands to the draws; `kernel` is None where HMC with exact gradients is to take over."""
 
     kernel: Kernel | None
     state: State
@@ -69,187 +79,31 @@ class Prepared:
     training: TrainingSet
 
 
-def prepare(
-    method: Auto,
-    record: EvaluationRecord,
-    streams: Streams,
-    init: ArrayLike | None,
-    plan: Plan,
-    progress: Progress,
-) -> Prepared:
-    """Adapt within the plan, and judge what came of it; the record has all that was paid for, whatever happens."""
-    evaluator = record.evaluator
-    is_limited = plan.is_limited
-    if is_limited and not record.known and plan.most < _least(evaluator.target, streams.n_chains):
-        raise _too_few(plan, record, streams.n_chains, is_limited)
-    limit = evaluator.limit
-    progress.start("warm-up", plan.most)
-
-    def tell(phase: str, sd: float, accepted: float) -> None:
-        note = phase if not np.isfinite(sd) else f"{phase}, sd(D) {sd:.2f}"
-        progress.reach(evaluator.counts.n_exact, evaluator.counts.n_exact, accepted, note)
-
-    try:
-        outcome = run_adaptation(record, streams, init, plan, method.surrogate, tell)
-    except (BudgetError, ArithmeticError, ValueError) as error:
-        evaluator.limit, evaluator.observer = limit, None
-        known = _known_error(error, plan, record, streams.n_chains)
-        if known is None:
-            raise
-        if not evaluator.target.has_gradient or is_limited or not record.heard:
-            raise known from error
-        return _without_surrogate(record, streams.n_chains, str(known))
-    evaluator.limit = limit
-    left = plan.most - evaluator.counts.n_exact if is_limited else plan.most
-    refuse_absurd_width(record, outcome.kernel, left)
-    if not np.isfinite(outcome.sd) and is_limited and not evaluator.target.has_gradient:
-        raise _too_few(plan, record, streams.n_chains, is_limited)
-    outcome, outside = pilot(record, outcome, streams.shared, left)
-    trust = _told(judge(outcome), outside)
-    if not evaluator.target.has_gradient:
-        require_use(outcome, trust, _remedies(evaluator.target))
-    kernel = _kernel(outcome, trust, limited=is_limited)
-    if kernel is None:
-        _warn_of_fall_back(trust.reason)
-    report = _report(outcome, trust, kernel, evaluator.target)
-    return Prepared(kernel, outcome.state, report, outcome.training)
-
-
-def try_again(
-    method: Auto,
-    record: EvaluationRecord,
-    streams: Streams,
-    metric: EuclideanMetric,
-    state: State,
-    n_draws: int,
-    progress: Progress,
-) -> Prepared | None:
-    """Learn from what exact HMC has seen in its warm-up; None if the surrogate has not earned full trust even so.
-
-    Parameters
-    ----------
-    method : Auto
-    record : EvaluationRecord
-        Has heard all that HMC has evaluated.
-    streams : Streams
-    metric : EuclideanMetric
-        As HMC has learnt it by then: it tells the coordinates.
-    state : State
-        Where the chains of HMC are.
-    n_draws : int
-        Exact values that the draws would cost.
-    progress : Progress
-    """
-    evaluator = record.evaluator
-    seen = record.training()
-    held = seen.rows(np.arange(len(seen) // 2, len(seen)))
-    seen = seen.select()
-    here = np.flatnonzero((seen.position[:, None] == state.position).all(axis=2).any(axis=1))
-    some = np.linspace(len(seen) // 2, len(seen) - 1, MOST_SEEN).astype(int)
-    seen = seen.rows(np.union1d(here, some))
-    known = Evaluation(seen.position, seen.potential, seen.gradient, seen.outputs)
-    own = EvaluationRecord(evaluator, record.gradient, [known], settings=record.settings)
-    plan = Plan(
-        record.evaluator.target.dim, n_draws, _AGAIN + _AGAIN_EACH * seen.dim + n_probes(), reserve=n_probes()
-    )
-    covariance = metric.velocity(np.eye(seen.dim))
-    start = Start(state.position, Whitening(seen.position.mean(axis=0), np.linalg.cholesky(covariance)))
-    candidates = Candidates(evaluator.target, own, streams.shared, method.surrogate)
-    limit = evaluator.limit
-
-    def tell(phase: str, sd: float, accepted: float) -> None:
-        quality = f", sd(D) {sd:.2f}" if np.isfinite(sd) else ""
-        progress.note(evaluator.counts.n_exact, f"learning from it: {phase}{quality}")
-
-    try:
-        outcome = learn_from(start, candidates, streams, plan, tell)
-    except (BudgetError, ArithmeticError, ValueError) as error:
-        if not isinstance(error, BudgetError) and not is_beyond_numbers(error):
-            raise
-        return None
-    finally:
-        evaluator.limit, evaluator.observer = limit, record.heard.append
-        record.heard += own.heard
-    trust = judge(outcome)
-    if trust.exact_share > 0.0 or not _predicts(outcome.kernel, held):
-        return None
-    report = _report(outcome, trust, outcome.kernel, evaluator.target)
-    return Prepared(outcome.kernel, outcome.state, report, outcome.training)
-
-
-def _predicts(kernel: SurrogateTransition, held: TrainingSet) -> bool:
-    """Whether a surrogate predicts what HMC has seen of late, at any height: it may have learnt one part of it only."""
-    with np.errstate(all="ignore"):
-        discrepancy = held.potential - kernel.surrogate.potential(held.position)  # type: ignore[union-attr]
-        off = np.abs(discrepancy - np.median(discrepancy))
-    return bool(np.mean(~(off < FAR_OFF)) < FEW_OFF)
-
-
-def _known_error(
-    error: Exception, plan: Plan, record: EvaluationRecord, n_chains: int
-) -> LeapwiseError | None:
-    """Return what to say of an error that means the posterior was not learnt; None of any other."""
-    if isinstance(error, BudgetError):
-        return _too_few(plan, record, n_chains, plan.is_limited)
-    if not is_beyond_numbers(error):
-        return None
-    return SurrogateError(
-        "the posterior could not be learnt: its numbers are too large or too small to work with "
-        f"({type(error).__name__}: {error}); {_remedies(record.evaluator.target)}"
-    )
-
-
-def _without_surrogate(record: EvaluationRecord, n_chains: int, reason: str) -> Prepared:
-    """Let exact HMC take over."""
-    report = SurrogateReport("none", np.inf, 0.0, 1.0, 1.0, reason, np.empty((0, 2)))
-    _warn_of_fall_back(reason)
-    return Prepared(None, _first_starts(record, n_chains), report, record.training())
-
-
-def _first_starts(record: EvaluationRecord, n_chains: int) -> State:
-    """Return where the chains were to start: from there exact HMC finds its own way, as `HMC()` does.
-
-    Descents may have ended where a density has no bound, as that of a hierarchy whose spread goes to 0, and no chain
-    comes back from there.
-    """
-    position = np.concatenate([each.position for each in record.heard])
-    potential = np.concatenate([each.potential for each in record.heard])
-    rows = np.flatnonzero(np.isfinite(potential))[:n_chains]
-    rows = rows[np.arange(n_chains) % len(rows)]
-    return record.state(position[rows], potential[rows])
-
-
-def _warn_of_fall_back(reason: str) -> None:
-    """Say it while there is time to stop it."""
-    _LOG.warning(
-        "the surrogate has not earned trust (%s): exact HMC takes over, at many gradients for each draw; "
-        "Ctrl-C ends the run with the draws made by then",
-        reason,
-    )
+# Adapt ---------------------------------------------------------------------------------------------------------------
 
 
 def plan_for(
     target: AnyTarget, n_draws: int, tune: int | None, budget: int | None, n_chains: int = USUAL_CHAINS
 ) -> Plan:
-    """Return how much may be learnt: within `tune`, and two thirds of the budget.
+    """Return how many exact evaluations the adaptation may spend.
 
-    Values alone must determine a quadratic; a gradient, or the outputs of a model, say more. Every chain has its own
-    way to where the posterior is.
+    By default 150 + 10 dim, more for more chains, since each finds its own way to the posterior, and more for values
+    alone, which must determine a quadratic. With `tune` at most that, and of a `budget` at most two thirds.
     """
-    dim = target.dim
+    dim, informative = target.dim, target.has_gradient or target.emulates_outputs
     most = 150 + 10 * dim
-    most += 2 * (_needed(target, max(n_chains, USUAL_CHAINS)) - _needed(target, USUAL_CHAINS))
-    if not target.has_gradient and not target.emulates_outputs:
-        rows = (dim + 1) * (dim + 2)
+    most += 2 * (_usual_cost(target, max(n_chains, USUAL_CHAINS)) - _usual_cost(target, USUAL_CHAINS))
+    if not informative:
+        rows = (dim + 1) * (dim + 2)  # twice the coefficients of a quadratic
         most += max(50 + 2 * rows, min(100 + 14 * rows, int(VALUES_SHARE * n_draws)))
     most = most if tune is None else tune
     if budget is not None:
         most = min(most, 2 * budget // 3)
-    looks, more, patience, to_find = most >= LOOK_FROM * n_probes(), 0, 0, 0
+    looks_beyond, more, patience, to_find = most >= PROBES_TO_WARMUP * n_probes(), 0, 0, 0
     if tune is None and budget is None:
-        to_find = FIND * (dim + FIND_ELSE) * (1 if target.has_gradient else dim + 1)
-        if target.has_gradient or target.emulates_outputs:
-            looks, most, more = True, most + n_probes(), int(MORE_SHARE * n_draws)
+        to_find = FIND_PER_PARAMETER * (dim + FIND_EXTRA) * (1 if target.has_gradient else dim + 1)
+        if informative:
+            looks_beyond, most, more = True, most + n_probes(), int(MISSED_MASS_SHARE * n_draws)
         if not target.emulates_outputs:
             patience = int(POOR_SHARE * n_draws)
     return Plan(
@@ -258,98 +112,107 @@ def plan_for(
         most,
         budget,
         is_capped=tune is not None,
-        reserve=n_probes() if looks else 0,
+        reserve=n_probes() if looks_beyond else 0,
         more=more,
         patience=patience,
         to_find=to_find,
     )
 
 
-def _too_few(plan: Plan, record: EvaluationRecord, n_chains: int, is_limited: bool) -> BudgetError:
-    """Return the error of a warm-up that has found nothing to train on: the limit was too low, or it is not that."""
-    target, spent = record.evaluator.target, record.evaluator.counts.n_exact
-    needed = _needed(target, n_chains)
-    if is_limited and plan.most < needed:
-        return BudgetError(
-            f"{plan.most} evaluations of warm-up are too few to find the posterior of {plan.dim} parameters; allow "
-            f"about {needed} (tune=), or one and a half times as many in all (max_evaluations=)"
-        )
-    return BudgetError(
-        f"the posterior of {plan.dim} parameters was not found in {spent} evaluations of warm-up; "
-        f"{_remedies(target)}"
-    )
+def adapt(
+    method: Auto,
+    record: EvaluationRecord,
+    streams: Streams,
+    init: ArrayLike | None,
+    plan: Plan,
+    progress: Progress,
+) -> Adapted:
+    """Train a surrogate within the plan, and decide what the draws are made with.
+
+    Parameters
+    ----------
+    method : Auto
+    record : EvaluationRecord
+        Holds every exact evaluation that is made here, also after an error.
+    streams : Streams
+    init : array_like, optional
+        Parameters to start from.
+    plan : Plan
+    progress : Progress
+
+    Raises
+    ------
+    BudgetError, SurrogateError
+        If the posterior was not learned and there is no falling back on exact gradients.
+    """
+    evaluator = record.evaluator
+    if plan.is_limited and not record.known and plan.most < _least_cost(evaluator.target, streams.n_chains):
+        raise _not_found(plan, record, streams.n_chains)
+    limit = evaluator.limit
+    progress.start("warm-up", plan.most)
+
+    def show(phase: str, sd: float, acceptance: float) -> None:
+        n_exact = evaluator.counts.n_exact
+        progress.reach(n_exact, n_exact, acceptance, _phase_and_quality(phase, sd))
+
+    try:
+        outcome = run_adaptation(record, streams, init, plan, method.surrogate, show)
+    except (BudgetError, ArithmeticError, ValueError) as error:
+        evaluator.limit, evaluator.observer = limit, None
+        failure = _failure_to_learn(error, plan, record, streams.n_chains)
+        if failure is None:
+            raise
+        if not evaluator.target.has_gradient or plan.is_limited or not record.heard:
+            raise failure from error
+        return _hmc_alone(record, streams.n_chains, str(failure))
+    evaluator.limit = limit
+    return _judged(outcome, record, streams, plan)
 
 
-def _remedies(target: AnyTarget) -> str:
-    """Return what a user can do, with this kind of target, so that its posterior is found and learnt."""
-    if target.emulates_outputs:
-        adjoint = "" if target.has_gradient else "give a gradient (vjp= or jacobian=), "
-        return f"{adjoint}start nearer (init=), take a narrower prior, or allow more warm-up (tune=)"
-    both = "give bounds= for parameters that have them, start nearer (init=)"
-    if target.has_gradient:
-        return f"{both}, or allow more warm-up (tune=)"
-    other = "give a gradient (Target(gradient=...)), emulate outputs instead of a scalar (ForwardTarget)"
-    return f"{other}, {both}, rescale the parameters, or allow more warm-up (tune=)"
+def _phase_and_quality(phase: str, sd: float) -> str:
+    return f"{phase}, sd(D) {sd:.2f}" if np.isfinite(sd) else phase
 
 
-def _told(trust: Trust, outside: float) -> Trust:
-    """Return trust with a word on proposals outside the support, if they are why it was lost."""
-    if not trust.reason or not outside:
-        return trust
-    return replace(
-        trust,
-        reason=f"{trust.reason}; {outside:.0%} of its moves ended outside the support, where the log-density is -inf",
-    )
+# Judge ---------------------------------------------------------------------------------------------------------------
 
 
-def _needed(target: AnyTarget, n_chains: int) -> int:
-    """Return about how many evaluations it takes to find a posterior and to learn something of it."""
-    dim = target.dim
-    if target.emulates_outputs:
-        return 2 * dim + 10 * n_chains + 40
-    if target.has_gradient:
-        return 3 * dim + 12 * n_chains + 60
-    return 20 * (dim + 1) + 3 * (dim + 1) * n_chains + (dim + 1) * (dim + 2) + 60
+def _judged(outcome: Outcome, record: EvaluationRecord, streams: Streams, plan: Plan) -> Adapted:
+    """Choose the kernel of the draws, by how far the surrogate is trusted."""
+    evaluator, target = record.evaluator, record.evaluator.target
+    left = plan.most - evaluator.counts.n_exact if plan.is_limited else plan.most
+    refuse_absurd_width(record, outcome.kernel, left)
+    if not np.isfinite(outcome.sd) and plan.is_limited and not target.has_gradient:
+        raise _not_found(plan, record, streams.n_chains)
+    outcome, outside = pilot(record, outcome, streams.shared, left)
+    trust = judge(outcome)
+    if trust.reason and outside:
+        share = f"{outside:.0%} of its moves ended outside the support, where the log-density is -inf"
+        trust = replace(trust, reason=f"{trust.reason}; {share}")
+    if not target.has_gradient:
+        require_use(outcome, trust, _remedies(target))
+    kernel = _kernel(outcome, trust, is_limited=plan.is_limited)
+    if kernel is None:
+        _warn_of_fall_back(trust.reason)
+    return _adapted(outcome, trust, kernel, target)
 
 
-def _least(target: AnyTarget, n_chains: int) -> int:
-    """Return how many evaluations it takes at the very least: with fewer, not even a normal posterior is learnt."""
-    dim = target.dim
-    if target.emulates_outputs:
-        return 18 + dim + n_chains
-    if target.has_gradient:
-        return 1 + dim + 2 * n_chains
-    return 18 + (dim + 1) * (dim + 2)
-
-
-def check_unchanged(report: SurrogateReport | None, kernel: Kernel | None) -> None:
-    """Raise if a frozen surrogate is not what it was before the first draw."""
-    if report is None or not report.fingerprint:
-        return
-    now = fingerprint(_surrogate(kernel))
-    if now != report.fingerprint:
-        raise SurrogateError(
-            f"the frozen surrogate changed while draws were kept (hash {report.fingerprint} before, {now} after), so "
-            "they are not exact; let nothing write into it"
-        )
-
-
-def _kernel(outcome: Outcome, trust: Trust, *, limited: bool) -> Kernel | None:
-    """Return the surrogate's kernel, mixed with exact steps as far as trust is missing, or None without any."""
+def _kernel(outcome: Outcome, trust: Trust, *, is_limited: bool) -> Kernel | None:
+    """Return the surrogate's kernel, or a mixture of it with exact steps; None if HMC is to take over."""
     if trust.exact_share == 0.0 or outcome.exact is None:
         return outcome.kernel
     share = trust.exact_share
     if share == 1.0:
-        # Exact HMC alone would keep chains in the modes where they are.
-        if not limited and (outcome.kernel.jumps is None or not outcome.sd < USELESS):
+        # With several modes the surrogate's jumps are kept: HMC alone would leave each chain in its mode.
+        jumps_serve = outcome.kernel.jumps is not None and outcome.sd < USELESS
+        if not is_limited and not jumps_serve:
             return None
-        share = MIXED
+        share = EVEN_SHARE
     return Mixture((outcome.kernel, outcome.exact), (1.0 - share, share))
 
 
-def _report(outcome: Outcome, trust: Trust, kernel: Kernel | None, target: AnyTarget) -> SurrogateReport:
+def _adapted(outcome: Outcome, trust: Trust, kernel: Kernel | None, target: AnyTarget) -> Adapted:
     share = 1.0 if kernel is None else kernel.weights[1] if isinstance(kernel, Mixture) else 0.0
-    return SurrogateReport(
+    report = SurrogateReport(
         kind=outcome.playing,
         sd=outcome.sd,
         usual=outcome.usual,
@@ -362,9 +225,190 @@ def _report(outcome: Outcome, trust: Trust, kernel: Kernel | None, target: AnyTa
         n_modes=1 if outcome.kernel.jumps is None or kernel is None else outcome.kernel.jumps.n_modes,
         tail="" if outcome.tail is None or kernel is None else outcome.tail.told(target.names),
     )
+    return Adapted(kernel, outcome.state, report, outcome.training)
+
+
+def require_frozen(report: SurrogateReport | None, kernel: Kernel | None) -> None:
+    """Raise if the surrogate is not the same, to the last bit, as before the first draw."""
+    if report is None or not report.fingerprint:
+        return
+    now = fingerprint(_surrogate(kernel))
+    if now != report.fingerprint:
+        raise SurrogateError(
+            f"the surrogate changed while draws were made (hash {report.fingerprint} before, {now} after), so the "
+            "draws are not exact; let no code write into its arrays"
+        )
 
 
 def _surrogate(kernel: Kernel | None) -> object:
     if isinstance(kernel, Mixture):
         kernel = kernel.kernels[0]
     return kernel.surrogate if isinstance(kernel, SurrogateTransition) else None
+
+
+# Fall back -----------------------------------------------------------------------------------------------------------
+
+
+def _hmc_alone(record: EvaluationRecord, n_chains: int, reason: str) -> Adapted:
+    """Let HMC take over, from where the chains were to start.
+
+    The adaptation's descents may have ended where the density has no bound, like that of a hierarchy whose spread goes
+    to 0, and no chain comes back from there. From the first positions HMC finds its way as `HMC()` does.
+    """
+    _warn_of_fall_back(reason)
+    position = np.concatenate([each.position for each in record.heard])
+    potential = np.concatenate([each.potential for each in record.heard])
+    rows = np.flatnonzero(np.isfinite(potential))[:n_chains]
+    rows = rows[np.arange(n_chains) % len(rows)]
+    report = SurrogateReport("none", np.inf, 0.0, 1.0, 1.0, reason, np.empty((0, 2)))
+    return Adapted(None, record.state(position[rows], potential[rows]), report, record.training())
+
+
+def _warn_of_fall_back(reason: str) -> None:
+    """Warn at once, while there is time to stop the run."""
+    _LOG.warning(
+        "The surrogate is not trusted (%s), so HMC with exact gradients takes over, at many gradients for each draw. "
+        "Ctrl-C ends the run and returns the draws so far.",
+        reason,
+    )
+
+
+def _failure_to_learn(
+    error: Exception, plan: Plan, record: EvaluationRecord, n_chains: int
+) -> LeapwiseError | None:
+    """Return the error to raise where the posterior was not learned; None if `error` means something else."""
+    if isinstance(error, BudgetError):
+        return _not_found(plan, record, n_chains)
+    if not is_beyond_numbers(error):
+        return None
+    return SurrogateError(
+        "the posterior could not be learned: its numbers are too large or too small to work with "
+        f"({type(error).__name__}: {error}); {_remedies(record.evaluator.target)}"
+    )
+
+
+def _not_found(plan: Plan, record: EvaluationRecord, n_chains: int) -> BudgetError:
+    """Return the error of a warm-up that found nothing to train on, because its limit was too low or in spite of it."""
+    target = record.evaluator.target
+    usual = _usual_cost(target, n_chains)
+    if plan.is_limited and plan.most < usual:
+        return BudgetError(
+            f"{plan.most} evaluations of warm-up are too few to find the posterior of {plan.dim} parameters; allow "
+            f"about {usual} (tune=), or one and a half times as many in all (max_evaluations=)"
+        )
+    return BudgetError(
+        f"the posterior of {plan.dim} parameters was not found in {record.evaluator.counts.n_exact} evaluations of "
+        f"warm-up; {_remedies(target)}"
+    )
+
+
+def _remedies(target: AnyTarget) -> str:
+    """Return what a user of this kind of target can do so that its posterior is found and learned."""
+    if target.emulates_outputs:
+        adjoint = "" if target.has_gradient else "give a gradient (vjp= or jacobian=), "
+        return f"{adjoint}start nearer (init=), take a narrower prior, or allow more warm-up (tune=)"
+    both = "give bounds= for parameters that have them, start nearer (init=)"
+    if target.has_gradient:
+        return f"{both}, or allow more warm-up (tune=)"
+    other = "give a gradient (Target(gradient=...)), emulate outputs instead of a scalar (ForwardTarget)"
+    return f"{other}, {both}, rescale the parameters, or allow more warm-up (tune=)"
+
+
+def _usual_cost(target: AnyTarget, n_chains: int) -> int:
+    """Return about how many evaluations it takes to find a posterior and to learn something of it.
+
+    Rough counts: each chain finds its way to the typical set, and then there is enough to train on. With values alone
+    a gradient takes dim + 1 of them, and they must determine a quadratic.
+    """
+    dim = target.dim
+    if target.emulates_outputs:
+        return 2 * dim + 10 * n_chains + 40
+    if target.has_gradient:
+        return 3 * dim + 12 * n_chains + 60
+    return 20 * (dim + 1) + 3 * (dim + 1) * n_chains + (dim + 1) * (dim + 2) + 60
+
+
+def _least_cost(target: AnyTarget, n_chains: int) -> int:
+    """Return the fewest evaluations that anything is learned from: with fewer, not even a normal posterior is."""
+    dim = target.dim
+    if target.emulates_outputs:
+        return 18 + dim + n_chains
+    if target.has_gradient:
+        return 1 + dim + 2 * n_chains
+    return 18 + (dim + 1) * (dim + 2)
+
+
+# Retry ---------------------------------------------------------------------------------------------------------------
+
+
+def learn_from_hmc(
+    method: Auto,
+    record: EvaluationRecord,
+    streams: Streams,
+    metric: EuclideanMetric,
+    state: State,
+    n_draws: int,
+    progress: Progress,
+) -> Adapted | None:
+    """Train a surrogate on what HMC has evaluated in its warm-up; return None unless it earns full trust.
+
+    Parameters
+    ----------
+    method : Auto
+    record : EvaluationRecord
+        Holds all evaluations of HMC.
+    streams : Streams
+    metric : EuclideanMetric
+        As HMC has learned it so far; its inverse is the covariance that whitens positions.
+    state : State
+        Where HMC's chains are.
+    n_draws : int
+        Exact values that the draws would cost.
+    progress : Progress
+    """
+    evaluator, limit = record.evaluator, record.evaluator.limit
+    seen = record.training()
+    later_half = seen.rows(np.arange(len(seen) // 2, len(seen)))
+    chosen = _chosen_from_hmc(seen, state)
+    known = Evaluation(chosen.position, chosen.potential, chosen.gradient, chosen.outputs)
+    own = EvaluationRecord(evaluator, record.gradient, [known], settings=record.settings)
+    most = RETRY_EVALUATIONS + RETRY_PER_PARAMETER * chosen.dim + n_probes()
+    plan = Plan(evaluator.target.dim, n_draws, most, reserve=n_probes())
+    covariance = metric.velocity(np.eye(chosen.dim))
+    start = Start(state.position, Whitening(chosen.position.mean(axis=0), np.linalg.cholesky(covariance)))
+    candidates = Candidates(evaluator.target, own, streams.shared, method.surrogate)
+
+    def show(phase: str, sd: float, acceptance: float) -> None:
+        progress.note(
+            evaluator.counts.n_exact, f"training a surrogate on it: {_phase_and_quality(phase, sd)}"
+        )
+
+    try:
+        outcome = learn_from(start, candidates, streams, plan, show)
+    except (BudgetError, ArithmeticError, ValueError) as error:
+        if not isinstance(error, BudgetError) and not is_beyond_numbers(error):
+            raise
+        return None
+    finally:
+        evaluator.limit, evaluator.observer = limit, record.heard.append
+        record.heard += own.heard
+    trust = judge(outcome)
+    if trust.exact_share > 0.0 or not _predicts(outcome.kernel, later_half):
+        return None
+    return _adapted(outcome, trust, outcome.kernel, evaluator.target)
+
+
+def _chosen_from_hmc(seen: TrainingSet, state: State) -> TrainingSet:
+    """Return evaluations to train on: those near the typical set, evenly from the later half, and the chains' own."""
+    seen = seen.select()
+    here = np.flatnonzero((seen.position[:, None] == state.position).all(axis=2).any(axis=1))
+    later = np.linspace(len(seen) // 2, len(seen) - 1, MOST_FROM_HMC).astype(int)
+    return seen.rows(np.union1d(here, later))
+
+
+def _predicts(kernel: SurrogateTransition, seen: TrainingSet) -> bool:
+    """Whether the surrogate predicts what HMC has seen, at any height: it may have learned one region of it only."""
+    with np.errstate(all="ignore"):
+        discrepancy = seen.potential - kernel.surrogate.potential(seen.position)  # type: ignore[union-attr]
+        off = np.abs(discrepancy - np.median(discrepancy))
+    return bool(np.mean(~(off < FAR_OFF)) < FEW_FAR_OFF)

@@ -1,22 +1,19 @@
-"""Production: all groups to their end, one after another or each in a thread of its own.
+"""The draws to keep: chain groups, and the loop that steps them.
 
-Threads serve waiting only. One *baton* goes round: whoever computes has it, and lays it down while an evaluation is
-under way elsewhere. So everything but the model runs as if there were one thread, and yet no chain waits for another's
-evaluation. What a chain does depends on its own streams and answers alone, hence on the seed, not on who came first.
+A chain group is some chains that step together, with one evaluator and one lane of the ledger. All chains of a run
+make one group when they are evaluated in this process. On an executor each chain is a group of its own, in a thread of
+its own, so that no chain waits for the evaluation of another.
 
-Keeps what each step of a phase leaves behind.
-
-A group of production: some chains that move in step, what they have drawn, and where they can be taken up again.
-
-All chains of a run make one group if they move together in this process. On an executor each is a group of its own,
-so that none waits for another. A group has one lane of the ledger, and its evaluations are numbered in it.
+A single lock serialises everything except calls of the model, so the threads never compute at the same time: they only
+wait at the same time. What a chain does depends on its own random numbers and its own evaluations, hence on the seed
+alone, not on which evaluation ends first.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from leapwise.errors import BudgetError, EngineClosed
@@ -27,37 +24,44 @@ from leapwise.run.recorder import Block, Recorder, joined
 from leapwise.run.store import Keeper, Kept
 from leapwise.warmup import KernelTuner
 
-#: Steps, or seconds, after which what a group has drawn goes to disk, with the state from which it can be taken up.
-STEPS_A_BLOCK, SECONDS_A_BLOCK = 1000, 10.0
+#: Draws and the state of a group are written to disk after this many steps, or this many seconds, whichever comes
+#: first. Ten seconds is what a killed run replays at most; a thousand steps keep a block to a few megabytes.
+STEPS_PER_BLOCK, SECONDS_PER_BLOCK = 1000, 10.0
+#: Seconds between checks for an interrupt while threads run. A person does not notice a fifth of a second.
+POLL_SECONDS = 0.2
 
 
 @dataclass(eq=False)
 class ChainGroup:
-    """Some chains on their way.
+    """Some chains that step together.
 
     Parameters
     ----------
     lane : int
-        Its number, and that of its lane.
-    learner : KernelTuner
-        Moves the chains; most do not learn any more.
+        Number of the group, and of its lane in the ledger.
+    tuner : KernelTuner
+        Holds the kernel; that of most methods no longer changes.
     streams, state, evaluator
         Of these chains alone.
     n_steps : int
-        How many steps are asked for.
+        Number of steps to make.
     keeper : Keeper, optional
-        Keeps blocks and states on disk; without one all is kept in memory.
+        Writes draws and states to disk; without it everything stays in memory.
 
     Attributes
     ----------
     n_done : int
-        Steps made, those of earlier runs included.
+        Steps made, including those of earlier calls of a resumed run.
     seconds : float
-        Time that earlier runs took for them.
+        Time that the earlier calls took for them.
+    counts_before : Counts
+        The evaluator's counts before the first step.
+    budget_spent : bool
+        Whether the limit of exact evaluations ended the group.
     """
 
     lane: int
-    learner: KernelTuner
+    tuner: KernelTuner
     streams: Streams
     state: State
     evaluator: Evaluator
@@ -65,65 +69,65 @@ class ChainGroup:
     keeper: Keeper | None = None
     n_done: int = 0
     seconds: float = 0.0
-    begun: Counts = field(default_factory=Counts)
+    counts_before: Counts = field(default_factory=Counts)
     budget_spent: bool = False
 
     def __post_init__(self) -> None:
         self._started: float | None = None
-        self._last_kept = 0.0
+        self._last_saved = 0.0
         self._between_steps = True
-        room = self.n_steps if self.keeper is None else min(self.n_steps, STEPS_A_BLOCK)
+        room = self.n_steps if self.keeper is None else min(self.n_steps, STEPS_PER_BLOCK)
         self._recorder = Recorder(len(self.state.position), room, self.state.position.shape[1])
 
     @property
-    def spent(self) -> Counts:
+    def counts(self) -> Counts:
         """What these steps have cost."""
-        return self.evaluator.counts.since(self.begun)
+        return self.evaluator.counts.since(self.counts_before)
 
     @property
     def total_seconds(self) -> float:
-        """Time that these steps have taken, in earlier runs and in this one."""
+        """Time that these steps have taken, earlier calls included."""
         return self.seconds + (0.0 if self._started is None else time.perf_counter() - self._started)
 
     @property
-    def is_full(self) -> bool:
-        """Whether all steps are made."""
-        return self.n_done >= self.n_steps
+    def is_done(self) -> bool:
+        """Whether all steps are made, or no evaluation is left to make them with."""
+        return self.n_done >= self.n_steps or self.budget_spent
 
     def restore(self, kept: Kept) -> None:
-        """Go on from where a group was kept."""
+        """Continue from a checkpoint."""
         self.state, self.streams = kept.state, kept.streams
         self.evaluator.restore(kept.counts, kept.failures, kept.proven, kept.index)
         self.n_done, self.seconds = kept.n_done, kept.seconds
 
-    def steps(self) -> Iterator[Info]:
-        """Make the steps that are missing, one by one."""
-        self._started = self._last_kept = time.perf_counter()
-        while not self.is_full:
-            if self.evaluator.journal is not None:
-                self.evaluator.journal.step = self.n_done
-            before, self._between_steps = self.state, False
-            after, info = self.learner.kernel.step(self.streams, before, self.evaluator)
-            self.learner.learn(before, after, info)
-            self.state = after
-            self._recorder.add(after, info)
-            self.n_done += 1
-            self._between_steps = True
-            if self._recorder.is_full or time.perf_counter() - self._last_kept > SECONDS_A_BLOCK:
-                self.keep()
-            yield info
+    def begin_step(self) -> None:
+        """Prepare for a step; random numbers may be used from now on."""
+        if self._started is None:
+            self._started = self._last_saved = time.perf_counter()
+        if self.evaluator.journal is not None:
+            self.evaluator.journal.step = self.n_done
+        self._between_steps = False
 
-    def keep(self) -> None:
-        """Put what was drawn since the last time on disk, and the state with it.
+    def end_step(self, after: State, info: Info) -> None:
+        """Record a step; save if it is time to."""
+        self.tuner.learn(self.state, after, info)
+        self.state = after
+        self._recorder.add(after, info)
+        self.n_done += 1
+        self._between_steps = True
+        if self._recorder.is_full or time.perf_counter() - self._last_saved > SECONDS_PER_BLOCK:
+            self.save()
 
-        In the middle of a step that did not end, random numbers are used up already: nothing is kept then, and the
-        evaluations since the last time are replayed.
+    def save(self) -> None:
+        """Write the draws since the last time to disk, together with the state after them.
+
+        Nothing is written in the middle of a step that did not end, because some of its random numbers are used up. A
+        resumed run then replays the evaluations since the last time.
         """
         if self.keeper is None or not self._recorder.n_filled or not self._between_steps:
             return
         journal = self.evaluator.journal
         assert journal is not None
-        first = self.n_done - self._recorder.n_filled
         kept = Kept(
             state=self.state,
             streams=self.streams,
@@ -134,9 +138,9 @@ class ChainGroup:
             failures=self.evaluator.failures,
             proven=self.evaluator.proven,
         )
-        self.keeper.keep(self.lane, first, self._recorder.block(), kept)
+        self.keeper.keep(self.lane, self.n_done - self._recorder.n_filled, self._recorder.block(), kept)
         self._recorder.empty()
-        self._last_kept = time.perf_counter()
+        self._last_saved = time.perf_counter()
 
     @property
     def n_in_memory(self) -> int:
@@ -144,69 +148,61 @@ class ChainGroup:
         return self._recorder.n_filled
 
     def block(self) -> Block:
-        """Return all that was drawn, at most what was asked for."""
+        """Return all draws, at most as many as were asked for."""
         here = self._recorder.block()
         if self.keeper is not None:
             first = self.n_done - here.n_steps
             here = joined([*self.keeper.blocks(self.lane, first), here])
-        return Block(
-            here.positions[:, : self.n_steps], {k: v[:, : self.n_steps] for k, v in here.stats.items()}
-        )
+        return here.first(self.n_steps)
 
 
-#: Seconds between looks at whether somebody wants to stop.
-_LOOK = 0.2
+def draw(
+    groups: list[ChainGroup],
+    show: Callable[[Info], None],
+    is_stopped: Callable[[], bool] = lambda: False,
+) -> None:
+    """Step all groups to their end in this thread.
 
+    The groups take turns, one step each, so that all have equally many draws if the run ends early.
 
-def draw(groups: list[ChainGroup], engine: Engine | None, progress: Progress) -> None:
-    """Bring all groups to their end; side by side if there is an engine that evaluates elsewhere."""
-    tell = _teller(groups, progress)
+    Parameters
+    ----------
+    groups : list of ChainGroup
+    show : callable
+        Called after each step of a group; see `showing`.
+    is_stopped : callable
+        Asked after each step whether to stop early.
+    """
     try:
-        if engine is None or len(groups) == 1:
-            _in_turns(groups, tell)
-        else:
-            _side_by_side(groups, engine, tell)
+        while unfinished := [group for group in groups if not group.is_done]:
+            for group in unfinished:
+                group.begin_step()
+                try:
+                    after, info = group.tuner.kernel.step(group.streams, group.state, group.evaluator)
+                    group.end_step(after, info)
+                except BudgetError:
+                    group.budget_spent = True
+                    continue
+                show(info)
+                if is_stopped():
+                    return
     finally:
         for group in groups:
-            group.keep()
+            group.save()
 
 
-def _in_turns(groups: list[ChainGroup], tell: Callable[[ChainGroup, Info], None]) -> None:
-    """Make one step of each group after the other, so that all are as far when something ends the run."""
-    under_way = {group: group.steps() for group in groups}
-    while under_way:
-        for group, steps in list(under_way.items()):
-            try:
-                tell(group, next(steps))
-            except StopIteration:
-                del under_way[group]
-            except BudgetError:
-                group.budget_spent = True
-                del under_way[group]
-
-
-def _advance(group: ChainGroup, tell: Callable[[ChainGroup, Info], None], stop: Callable[[], bool]) -> None:
-    try:
-        for info in group.steps():
-            tell(group, info)
-            if stop():
-                return
-    except BudgetError:
-        group.budget_spent = True
-
-
-def _side_by_side(groups: list[ChainGroup], engine: Engine, tell: Callable[[ChainGroup, Info], None]) -> None:
-    """Run each group in a thread of its own; the first error stops the others at their next step."""
-    baton, stopped = threading.Lock(), threading.Event()
-    failures: list[BaseException] = []
+def draw_in_threads(groups: list[ChainGroup], engine: Engine, show: Callable[[Info], None]) -> None:
+    """Step each group to its end in a thread of its own; the first error stops the others at their next step."""
+    lock, stopped = threading.Lock(), threading.Event()
+    errors: list[BaseException] = []
 
     def run(group: ChainGroup) -> None:
-        with baton, group.evaluator.releasing(baton):
+        with lock, group.evaluator.releasing(lock):
             try:
-                _advance(group, tell, stopped.is_set)
+                draw([group], show, stopped.is_set)
             except BaseException as error:
                 if not (isinstance(error, EngineClosed) and stopped.is_set()):
-                    failures.append(error)
+                    errors.append(error)
                 stopped.set()
 
     threads = [threading.Thread(target=run, args=(group,), daemon=True) for group in groups]
@@ -215,37 +211,27 @@ def _side_by_side(groups: list[ChainGroup], engine: Engine, tell: Callable[[Chai
             thread.start()
         for thread in threads:
             while thread.is_alive():
-                thread.join(_LOOK)
-    except BaseException:  # an interrupt: nobody wants to wait for what is under way
+                thread.join(POLL_SECONDS)
+    except BaseException:  # an interrupt: do not wait for evaluations that are still running
         stopped.set()
         engine.close()
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
         raise
-    if failures:
-        raise failures[0]
+    if errors:
+        raise errors[0]
 
 
-def _teller(groups: list[ChainGroup], progress: Progress) -> Callable[[ChainGroup, Info], None]:
-    """Return what tells the display of one step of a group."""
-    if len(groups) == 1:
+def showing(progress: Progress, groups: list[ChainGroup]) -> Callable[[Info], None]:
+    """Return a function that shows one step of one of the groups on the progress bar."""
 
-        def together(group: ChainGroup, info: Info) -> None:
-            progress.advance(
-                group.evaluator.counts.n_exact,
-                float(info.acceptance_rate.mean()),
-                discrepancy=info.discrepancy,
-            )
-
-        return together
-
-    def apart(group: ChainGroup, info: Info) -> None:
+    def show(info: Info) -> None:
         progress.add(
             1.0 / len(groups),
-            sum(each.evaluator.counts.n_exact for each in groups),
+            sum(group.evaluator.counts.n_exact for group in groups),
             float(info.acceptance_rate.mean()),
             discrepancy=info.discrepancy,
         )
 
-    return apart
+    return show

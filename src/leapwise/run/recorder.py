@@ -1,4 +1,4 @@
-"""Keeps what each step of a phase leaves behind."""
+"""Positions and statistics of steps, as arrays: recorded step by step, joined in time and side by side."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from leapwise.kernels import Info, State
 from leapwise.targets import AnyTarget
 
+#: Statistics of every kernel, in ArviZ's words, and their types.
 STATISTICS = {
     "lp": float,
     "acceptance_rate": float,
@@ -21,8 +22,8 @@ STATISTICS = {
     "n_exact": int,
 }
 
-
-OTHER_STATISTICS = {  # of some kernels only
+#: Statistics of some kernels only. Steps without one of them hold NaN, or 0, in its place.
+OPTIONAL_STATISTICS = {
     "n_metrics": int,
     "unsolved": bool,
     "discrepancy": float,
@@ -42,17 +43,22 @@ class Block(NamedTuple):
 
     @property
     def n_steps(self) -> int:
-        """How many steps."""
+        """Number of steps."""
         return self.positions.shape[1]
+
+    def first(self, n_steps: int) -> Block:
+        """Return the first steps only."""
+        stats = {name: values[:, :n_steps] for name, values in self.stats.items()}
+        return Block(self.positions[:, :n_steps], stats)
 
 
 class Recorder:
-    """Room for positions and statistics of some chains, filled step by step.
+    """Arrays for positions and statistics of some chains, filled step by step.
 
     Parameters
     ----------
     n_chains, n_steps : int
-        Size.
+        Number of chains, and of steps that there is room for.
     dim : int
         Number of parameters.
     """
@@ -78,16 +84,16 @@ class Recorder:
         for name in STATISTICS:
             if name != "lp":
                 self._stats[name][:, now] = getattr(info, name)
-        for name, kind in OTHER_STATISTICS.items():
+        for name in OPTIONAL_STATISTICS:
             value = getattr(info, name)
             if value is not None:
-                if name not in self._stats:  # steps of a mixture that have no such thing
-                    self._stats[name] = np.full(self._shape, np.nan if kind is float else 0, dtype=kind)
+                if name not in self._stats:  # earlier steps, of another kernel of a mixture, did not have it
+                    self._stats[name] = _missing(name, self._shape)
                 self._stats[name][:, now] = value
         self.n_filled = now + 1
 
     def block(self) -> Block:
-        """Return what is stored."""
+        """Return a copy of what is stored."""
         n = self.n_filled
         return Block(
             self._positions[:, :n].copy(),
@@ -95,27 +101,27 @@ class Recorder:
         )
 
     def empty(self) -> None:
-        """Make room again; what other kernels of a mixture left must not show through."""
+        """Make room again, and clear the statistics that the next steps may not have."""
         self.n_filled = 0
-        for name, kind in OTHER_STATISTICS.items():
+        for name in OPTIONAL_STATISTICS:
             if name in self._stats:
-                self._stats[name][:] = np.nan if kind is float else 0
+                self._stats[name] = _missing(name, self._shape)
 
 
 def joined(blocks: list[Block]) -> Block:
     """Return blocks of the same chains one after the other."""
     if len(blocks) == 1:
         return blocks[0]
-    return Block(np.concatenate([block.positions for block in blocks], axis=1), _stats(blocks, axis=1))
+    return Block(np.concatenate([block.positions for block in blocks], axis=1), _joined_stats(blocks, axis=1))
 
 
 def beside(blocks: list[Block]) -> Block:
-    """Return blocks of different chains side by side, as many steps as all of them have."""
+    """Return blocks of different chains side by side, with as many steps as all of them have."""
     if len(blocks) == 1:
         return blocks[0]
     n = min(block.n_steps for block in blocks)
-    cut = [Block(block.positions[:, :n], {k: v[:, :n] for k, v in block.stats.items()}) for block in blocks]
-    return Block(np.concatenate([block.positions for block in cut]), _stats(cut, axis=0))
+    cut = [block.first(n) for block in blocks]
+    return Block(np.concatenate([block.positions for block in cut]), _joined_stats(cut, axis=0))
 
 
 def in_parameters(positions: np.ndarray, target: AnyTarget) -> np.ndarray:
@@ -124,16 +130,24 @@ def in_parameters(positions: np.ndarray, target: AnyTarget) -> np.ndarray:
     return np.array(flat).reshape(positions.shape)
 
 
-def _stats(blocks: list[Block], axis: int) -> dict[str, np.ndarray]:
-    """Join statistics; those that a block has not are NaN, or 0, in its part."""
+def _joined_stats(blocks: list[Block], axis: int) -> dict[str, np.ndarray]:
+    """Join the statistics that at least one block has."""
     names = [
-        name for name in (*STATISTICS, *OTHER_STATISTICS) if any(name in block.stats for block in blocks)
+        name for name in (*STATISTICS, *OPTIONAL_STATISTICS) if any(name in block.stats for block in blocks)
     ]
-    return {name: np.concatenate([_one(block, name) for block in blocks], axis=axis) for name in names}
+    return {
+        name: np.concatenate(
+            [
+                block.stats[name] if name in block.stats else _missing(name, block.positions.shape[:2])
+                for block in blocks
+            ],
+            axis=axis,
+        )
+        for name in names
+    }
 
 
-def _one(block: Block, name: str) -> np.ndarray:
-    if name in block.stats:
-        return block.stats[name]
-    kind = (STATISTICS | OTHER_STATISTICS)[name]
-    return np.full(block.positions.shape[:2], np.nan if kind is float else 0, dtype=kind)
+def _missing(name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Return NaN, or 0, in place of a statistic that steps do not have."""
+    kind = (STATISTICS | OPTIONAL_STATISTICS)[name]
+    return np.full(shape, np.nan if kind is float else 0, dtype=kind)

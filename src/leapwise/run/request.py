@@ -1,7 +1,4 @@
-"""Checks of what `sample` is asked for, before anything is evaluated.
-
-Settings and versions in a form that can be stored.
-"""
+"""What `sample` was asked for: its checks before anything is evaluated, and a method's settings as plain values."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from leapwise.checks import require_flag, require_version, require_whole
+from leapwise.checks import require_whole
 from leapwise.dynamics import DenseMetric, DiagonalMetric, EuclideanMetric
 from leapwise.errors import BudgetError, InputError
 from leapwise.kernels import Kernel
@@ -22,13 +19,16 @@ from leapwise.targets import AnyTarget, ForwardTarget, Target
 from leapwise.warmup import ARNSHMC, Auto, Training, require_tuning_steps
 from leapwise.warmup.start import read_init
 
+#: Steps of warm-up by default: enough for three windows of a metric. HMC and NUTS elsewhere take 500 to 1000.
 DEFAULT_TUNE = 500
+#: A larger array is stored as its shape. A dense metric of 200 parameters, the largest that is learned, still fits.
+MOST_NUMBERS = 200 * 200
 Method = Kernel | Training | Auto
 
 
 @dataclass(frozen=True, eq=False)
 class Request:
-    """What `sample` was asked for."""
+    """The arguments of `sample` that decide which draws are made."""
 
     target: AnyTarget
     method: Method
@@ -39,75 +39,76 @@ class Request:
     init: ArrayLike | None
     max_evaluations: int | None
 
+    @property
+    def n_tune(self) -> int:
+        """Steps of warm-up, for methods that make some."""
+        return DEFAULT_TUNE if self.tune is None else int(self.tune)
 
-def check_manner(progressbar: Any, version: Any) -> None:
-    """Raise `InputError` if what does not touch the draws is nothing of its kind."""
-    if progressbar is not None:
-        require_flag("progressbar", progressbar)
-    require_version(version)
+    def check(self) -> None:
+        """Raise `InputError`, or `BudgetError`, if anything is wrong; nothing is evaluated."""
+        if not isinstance(self.target, (Target, ForwardTarget)):
+            hint = (
+                "pass problem.target"
+                if hasattr(self.target, "target")
+                else "wrap your function in Target(...)"
+            )
+            raise InputError(
+                f"target must be a Target or ForwardTarget, got {type(self.target).__name__}; {hint}"
+            )
+        tune = DEFAULT_TUNE if self.tune is None else self.tune
+        for name, value, least in (("draws", self.draws, 1), ("tune", tune, 0), ("chains", self.chains, 1)):
+            require_whole(name, value, least)
+        if self.max_evaluations is not None:
+            require_whole("max_evaluations", self.max_evaluations, 1)
+        _require_method(self.method, self.target)
+        if not isinstance(self.method, Auto):
+            require_tuning_steps(self.method, tune)
+            self._require_budget()
+        _require_size(self.method, self.chains, self.target.dim)
+        if self.init is not None:
+            read_init(self.init, self.target, self.chains)
+
+    def _require_budget(self) -> None:
+        least = self.chains * (self.n_tune + 1)
+        if self.max_evaluations is not None and self.max_evaluations < least:
+            raise BudgetError(
+                f"max_evaluations={self.max_evaluations} is too small: {self.n_tune} steps of warm-up of {self.chains} "
+                f"chains take at least {least} exact evaluations; allow more, take fewer steps (tune=), or leave "
+                "method= out: the default divides a budget by itself"
+            )
 
 
-def check_request(
-    target: AnyTarget,
-    draws: Any,
-    tune: Any,
-    chains: Any,
-    random_seed: Any,
-    method: Method,
-    init: ArrayLike | None,
-    max_evaluations: Any = None,
-) -> int:
-    """Raise `InputError` if anything is wrong; return the seed, a fresh one if none was given."""
-    if not isinstance(target, (Target, ForwardTarget)):
-        hint = "; pass problem.target" if hasattr(target, "target") else "; wrap your function in Target(...)"
-        raise InputError(f"target must be a Target or ForwardTarget, got {type(target).__name__}{hint}")
-    tune = DEFAULT_TUNE if tune is None else tune
-    for name, value, least in (("draws", draws, 1), ("tune", tune, 0), ("chains", chains, 1)):
-        require_whole(name, value, least)
-    if max_evaluations is not None:
-        require_whole("max_evaluations", max_evaluations, 1)
+def _require_method(method: Method, target: AnyTarget) -> None:
+    """Raise unless the method is one, is exact, and can sample this target."""
     known = isinstance(method, (Training, Auto)) or callable(getattr(method, "step", None))
     if isinstance(method, type) or not known:
         got = f"the class {method.__name__}" if isinstance(method, type) else repr(method)
         raise InputError(
             f"method must be such as Auto(), HMC(), RMHMC(metric=...) or RNSHMC(surrogate), got {got}"
         )
+    name = type(method).__name__
     if not getattr(method, "is_exact", False) and not isinstance(method, ARNSHMC):
         raise InputError(
-            f"{type(method).__name__} does not declare itself exact; sample() takes exact kernels only"
+            f"{name} does not declare that it is exact; sample() takes exact kernels only (is_exact = True)"
         )
     if not target.has_gradient and needs_gradient(method):
         raise InputError(
-            f"{type(method).__name__} needs the gradient of the log-density and the target has none; "
+            f"{name} needs the gradient of the log-density and the target has none; "
             "give Target(gradient=...) or ForwardTarget(vjp=...), or leave method= out: the default needs none"
         )
     if isinstance(method, SurrogateKernel) and not method.is_set:
         raise InputError(
-            f"{type(method).__name__} needs step_size and n_steps (or trajectory_length), which nothing tunes; "
-            "give both"
+            f"{name} needs step_size and n_steps (or trajectory_length), which warm-up does not tune; give both"
         )
-    if not isinstance(method, Auto):
-        require_tuning_steps(method, tune)
-        least = chains * (tune + 1)
-        if max_evaluations is not None and max_evaluations < least:
-            raise BudgetError(
-                f"{max_evaluations} exact evaluations are allowed, and {tune} steps of warm-up of {chains} chains take "
-                f"{least} at the very least; allow more (max_evaluations=), take fewer steps (tune=), or leave method= "
-                "out: the default divides a budget by itself"
-            )
-    _require_fit(method, chains, target.dim)
-    if init is not None:
-        read_init(init, target, chains)
-    return _seed(random_seed)
 
 
 def needs_gradient(method: Method) -> bool:
-    """Whether a method takes exact gradients: all do, but for `Auto` and kernels that come with a trained surrogate."""
+    """Whether a method needs exact gradients: all but `Auto` and kernels that have a trained surrogate."""
     return not isinstance(method, (SurrogateKernel, Auto))
 
 
-def _require_fit(method: Method, chains: int, dim: int) -> None:
-    """Raise unless the method's settings are of the size of this run."""
+def _require_size(method: Method, chains: int, dim: int) -> None:
+    """Raise unless step sizes and metric have the size of this run."""
     step_size: Any = getattr(method, "step_size", None)
     shape = np.shape(step_size)
     if shape not in ((), (chains,)):
@@ -123,18 +124,16 @@ def _require_fit(method: Method, chains: int, dim: int) -> None:
             fits = False
         if not fits:
             raise InputError(
-                f"the metric {type(metric).__name__} is not of the target's size, {dim} parameters; "
-                "make it from one variance for each parameter, or leave it out to have it learnt"
+                f"the metric {type(metric).__name__} does not fit the target's {dim} parameters; "
+                "make it from one variance for each parameter, or leave it out to have it learned"
             )
 
 
-def _seed(random_seed: Any) -> int:
+def read_seed(random_seed: Any) -> int:
+    """Return the seed that was given, or a fresh one."""
     if random_seed is None:
         return int(np.random.SeedSequence().generate_state(1, np.uint64)[0] >> 1)
     return require_whole("random_seed", random_seed, 0)
-
-
-MOST_NUMBERS = 200 * 200  # a dense metric of the largest size that is learnt, but not somebody's data
 
 
 def describe(method: Kernel | Training | Auto, kernel: Kernel | None = None) -> dict[str, Any]:
@@ -143,9 +142,9 @@ def describe(method: Kernel | Training | Auto, kernel: Kernel | None = None) -> 
     Parameters
     ----------
     method : Kernel, Training or Auto
-        As it was given.
+        As the user gave it.
     kernel : Kernel, optional
-        What became of it: settings that it has are taken from there.
+        What warm-up made of it; its settings replace those of the method.
 
     Examples
     --------
@@ -160,7 +159,7 @@ def describe(method: Kernel | Training | Auto, kernel: Kernel | None = None) -> 
         if is_dataclass(settings):
             found = {each.name: getattr(settings, each.name) for each in fields(settings)}
             if source is not method:
-                found.pop("surrogate", None)  # the recipe says more than its weights
+                found.pop("surrogate", None)  # the method's recipe says more than the weights
                 described["kernel"] = type(source).__name__
             described |= {name: _plain(value) for name, value in found.items()}
     return described
@@ -173,7 +172,7 @@ def versions() -> dict[str, str]:
 
 
 def _version(package: str) -> str:
-    """Look a version up; where packages are bundled without their metadata, no run is lost for it."""
+    """Return a package's version; "unknown" where packages are bundled without metadata."""
     try:
         return version(package)
     except PackageNotFoundError:

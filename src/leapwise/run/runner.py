@@ -1,4 +1,4 @@
-"""One run: what has been learnt and drawn so far, whatever becomes of the rest."""
+"""One run: warm-up, then draws, then the result; an interrupted run has a result too."""
 
 from __future__ import annotations
 
@@ -13,35 +13,36 @@ from leapwise.execution import Counts, Engine, Evaluation, Evaluator
 from leapwise.kernels import HMC, Kernel, State, Streams
 from leapwise.kernels.trajectory import ExactForce
 from leapwise.results import Cost, Record, Run, SurrogateReport, TargetReport
-from leapwise.run.automatic import check_unchanged, plan_for, prepare, try_again
-from leapwise.run.production import ChainGroup, draw
+from leapwise.run.automatic import Adapted, adapt, learn_from_hmc, plan_for, require_frozen
+from leapwise.run.production import ChainGroup, draw, draw_in_threads, showing
 from leapwise.run.progress import Progress
 from leapwise.run.recorder import Block, Recorder, beside, in_parameters
-from leapwise.run.request import DEFAULT_TUNE, Method, Request, describe, needs_gradient, versions
+from leapwise.run.request import DEFAULT_TUNE, Request, describe, needs_gradient, versions
 from leapwise.run.reuse import starts
 from leapwise.run.store import Book, one_row
 from leapwise.surrogates import TrainingSet
-from leapwise.warmup import Auto, KernelTuner, Training, Warmup, find_start, tuner_for, warmup_for
+from leapwise.warmup import Auto, Training, Warmup, find_start, tuner_for, warmup_for
 from leapwise.warmup.schedule import NoWarmup
 
-#: Steps of the warm-up of a fall-back after which a surrogate is trained on what it has seen: at ends of its windows.
-TRY_AGAIN = (130, 450)
+#: After these steps of HMC's own warm-up a surrogate is trained on what HMC has seen. They are ends of its windows,
+#: where the metric has just been learned.
+RETRY_STEPS = (130, 450)
 
 
-class Job:
-    """Warms up, draws, and hands over what there is.
+class Runner:
+    """Runs a method on a target.
 
     Parameters
     ----------
     request : Request
     evaluator : Evaluator
-        Of the shared program: warm-up, and all draws if the chains move together.
+        For warm-up, and for all draws if the chains step together.
     engine : Engine, optional
-        Evaluates elsewhere: each chain then goes its own way when draws are made.
+        Evaluates on an executor; each chain is then a chain group of its own.
     book : Book, optional
-        The ledger side of the run.
+        The ledger of the run.
     known : list of Evaluation, optional
-        What is known from earlier runs.
+        Evaluations of earlier runs to learn from.
     """
 
     def __init__(
@@ -52,61 +53,100 @@ class Job:
         book: Book | None = None,
         known: list[Evaluation] | None = None,
     ) -> None:
-        self.known = known or []
         self.request, self.evaluator, self.engine, self.book = request, evaluator, engine, book
+        self.known = known or []
         self.streams = Streams(request.seed, request.chains)
         self.method = request.method
-        self.n_tune = _steps(request.method, request.tune)
+        #: Recorded steps of warm-up; the adaptation of a surrogate makes none.
+        self.n_tune = 0 if isinstance(request.method, Auto) else request.n_tune
         self.state: State | None = None
         self.kernel: Kernel | None = None
         self.report: SurrogateReport | None = None
         self.training: TrainingSet | None = None
         self.groups: list[ChainGroup] = []
         self._warmup: Warmup | None = None
-        self._seen: EvaluationRecord | None = None
+        self._adaptation: EvaluationRecord | None = None
         self._recorder: Recorder | None = None
-        self._warmed: Record | None = None
+        self._warmup_done: Record | None = None
         self._n_metrics = 0
         self._started = time.perf_counter()
 
+    def run(self, progressbar: bool | None) -> Run:
+        """Warm up and draw. An interrupt returns the draws so far; an error has them as its attribute ``run``."""
+        error: Exception | None = None
+        try:
+            if self.book is not None:
+                self.book.recheck(self.evaluator)
+            with Progress(progressbar) as progress:
+                self._warm_up(progress)
+                progress.start("draws", self.request.draws)
+                self.groups = self._chain_groups()
+                show = showing(progress, self.groups)
+                if self._is_apart and self.engine is not None and len(self.groups) > 1:
+                    draw_in_threads(self.groups, self.engine, show)
+                else:
+                    draw(self.groups, show)
+                require_frozen(self.report, self.kernel)
+        except KeyboardInterrupt:
+            pass
+        except Exception as caught:  # of the target, of a metric: raised once the draws so far are saved
+            error = caught
+        result = self._result()
+        if error is not None:
+            error.run = result  # type: ignore[attr-defined]
+            raise error
+        return result
+
     @property
-    def apart(self) -> bool:
-        """Whether each chain goes its own way: as the ledger says, or if there are workers to go to."""
-        if self.book is not None:
-            return self.book.apart
-        return self.engine is not None
+    def _is_apart(self) -> bool:
+        """Whether each chain is a group of its own: as the ledger says, or if there is an executor."""
+        return self.engine is not None if self.book is None else self.book.apart
 
-    def recheck(self) -> None:
-        """See that the target is still the one that the ledger is of, even if it holds all that is asked for."""
-        if self.book is not None:
-            self.book.recheck(self.evaluator)
+    @property
+    def _n_draws(self) -> int:
+        """Draws of all chains that warm-up plans for: those of the call that began the run."""
+        draws = self.request.draws if self.book is None else self.book.planned_draws
+        return draws * self.streams.n_chains
 
-    def warm_up(self, progress: Progress) -> None:
-        """Learn whatever the method needs; leave a kernel and the state of the chains."""
-        if self.book is not None and self._take_up():
+    # Warm-up ---------------------------------------------------------------------------------------------------------
+
+    def _warm_up(self, progress: Progress) -> None:
+        """Find a kernel and the state that the draws start from."""
+        if self.book is not None and self._restore_warm_up(self.book):
             return
-        evaluator, streams, request = self.evaluator, self.streams, self.request
         if isinstance(self.method, Auto):
-            budget = request.max_evaluations
-            n_draws = self._planned * streams.n_chains
-            plan = plan_for(request.target, n_draws, request.tune, budget, streams.n_chains)
-            self._seen = EvaluationRecord.of(evaluator, self.known, self.method.settings)
-            init = request.init
-            if init is None and self.known:
-                init = starts(self.known, request.chains, request.target, request.seed)
-            found = prepare(self.method, self._seen, streams, init, plan, progress)
-            self.state, self.report, self.training = found.state, found.report, found.training
-            self.kernel = found.kernel
-            if self.kernel is None:
-                self.method, self.n_tune = HMC(), DEFAULT_TUNE  # the surrogate has not earned any trust
-                evaluator.observer = self._seen.heard.append
-                self.state = ExactForce(evaluator).begin(self.state)[0]
+            self._adapt(self.method, progress)
         else:
-            self.state = find_start(evaluator, streams, request.init, needs_gradient(self.method))
+            self.state = find_start(
+                self.evaluator, self.streams, self.request.init, needs_gradient(self.method)
+            )
         if self.kernel is None:
             self._tune(progress)
-        evaluator.observer = None
-        self._close_warmup()
+        self.evaluator.observer = None
+        self._warmup_done = self._warmup_record()
+        if self.book is not None:
+            self._save_warm_up(self.book)
+
+    def _adapt(self, method: Auto, progress: Progress) -> None:
+        """Train a surrogate; without trust in it, HMC with exact gradients is what `_tune` tunes."""
+        request, streams, evaluator = self.request, self.streams, self.evaluator
+        plan = plan_for(
+            request.target, self._n_draws, request.tune, request.max_evaluations, streams.n_chains
+        )
+        self._adaptation = EvaluationRecord.of(evaluator, self.known, method.settings)
+        init = request.init
+        if init is None and self.known:
+            init = starts(self.known, request.chains, request.target, request.seed)
+        self._take(adapt(method, self._adaptation, streams, init, plan, progress))
+        if self.kernel is None:
+            assert self.state is not None
+            self.method, self.n_tune = HMC(), DEFAULT_TUNE
+            evaluator.observer = self._adaptation.heard.append
+            self.state = ExactForce(evaluator).begin(self.state)[0]
+
+    def _take(self, found: Adapted) -> None:
+        self.kernel, self.state = found.kernel, found.state
+        self.report, self.training = found.report, found.training
 
     def _tune(self, progress: Progress) -> None:
         """Tune a kernel by steps of its own."""
@@ -126,7 +166,7 @@ class Job:
             self._warmup.learn(before, self.state, info)
             self._recorder.add(self.state, info)
             progress.advance(evaluator.counts.n_exact, float(info.acceptance_rate.mean()))
-            if self._seen is not None and step + 1 in TRY_AGAIN and self._hand_over(progress):
+            if self._adaptation is not None and step + 1 in RETRY_STEPS and self._retry(progress):
                 self.n_tune = step + 1
                 return
         if isinstance(self.method, Training):
@@ -136,102 +176,44 @@ class Job:
         if (training := getattr(self._warmup, "training", None)) is not None:
             self.training = training
 
-    def _hand_over(self, progress: Progress) -> bool:
-        """Learn from what a fall-back has seen so far; return whether a surrogate draws after all."""
-        assert isinstance(self.request.method, Auto) and self._seen is not None and self.state is not None
+    def _retry(self, progress: Progress) -> bool:
+        """Train a surrogate on what HMC has seen so far; return whether it is trusted to draw after all."""
+        method = self.request.method
+        assert isinstance(method, Auto) and self._adaptation is not None and self.state is not None
         metric: Any = self._warmup.kernel.metric  # type: ignore[union-attr]
-        n_draws = self._planned * self.streams.n_chains
-        found = try_again(
-            self.request.method, self._seen, self.streams, metric, self.state, n_draws, progress
+        found = learn_from_hmc(
+            method, self._adaptation, self.streams, metric, self.state, self._n_draws, progress
         )
         if found is None:
             return False
-        self.method = self.request.method
-        self.kernel, self.state, self.report, self.training = (
-            found.kernel,
-            found.state,
-            found.report,
-            found.training,
-        )
+        self.method = method
+        self._take(found)
         return True
 
-    def draw(self, progress: Progress) -> None:
-        """Make the draws to keep."""
-        assert self.kernel is not None and self.state is not None
-        progress.start("draws", self.request.draws)
-        self.groups = self._groups()
-        draw(self.groups, self.engine if self.apart else None, progress)
-        check_unchanged(self.report, self.kernel)
-
-    def _groups(self) -> list[ChainGroup]:
-        """Return the groups of production, each taken up where it was kept."""
-        assert self.kernel is not None and self.state is not None
-        evaluator, streams, book = self.evaluator, self.streams, self.book
-        learner = tuner_for(self.method, self.kernel, evaluator, streams)
-        keeper = None if book is None or not book.can_keep or _learns(learner) else book.keeper
-        if not self.apart or _learns(learner):
-            if evaluator.journal is not None:
-                evaluator.journal.phase = "draws"
-            groups = [ChainGroup(0, learner, streams, self.state, evaluator, self.request.draws, keeper)]
-            groups[0].begun = evaluator.counts.copy()
-        else:
-            groups = []
-            for chain in range(streams.n_chains):
-                own = Evaluator(
-                    self.request.target,
-                    evaluator.on_failure,
-                    evaluator.retries,
-                    limit=self._share(),
-                    engine=self.engine,
-                    journal=None if book is None else book.journal(chain + 1, chain),
-                    threads=evaluator.threads,
-                )
-                own.trust_shapes()
-                alone = streams.for_chain(chain), one_row(self.state, chain)
-                groups.append(ChainGroup(chain + 1, learner, *alone, own, self.request.draws, keeper))
-        for group in groups:
-            if keeper is not None and (kept := keeper.kept(group.lane)) is not None:
-                group.restore(kept)
-        return groups
-
-    def _share(self) -> int | None:
-        """Return what one chain may spend of the budget: how fast the others are must not matter."""
-        if self.evaluator.limit is None:
-            return None
-        return (self.evaluator.limit - self.evaluator.counts.n_exact) // self.streams.n_chains
-
-    @property
-    def _planned(self) -> int:
-        """Draws that warm-up reckons with: those first asked for, were they more or fewer since."""
-        return self.request.draws if self.book is None else self.book.planned_draws
-
-    def _take_up(self) -> bool:
-        """Take the end of warm-up from the ledger, if it was kept there."""
-        assert self.book is not None
-        parts = self.book.warmed()
+    def _restore_warm_up(self, book: Book) -> bool:
+        """Take the end of warm-up from the ledger, if it is there."""
+        parts = book.warmed()
         if parts is None:
             return False
         self.kernel, self.state, self.streams = parts["kernel"], parts["state"], parts["streams"]
-        self.report, self.training, self._warmed = parts["report"], parts["training"], parts["record"]
+        self.report, self.training, self._warmup_done = parts["report"], parts["training"], parts["record"]
         self.n_tune = parts["n_tune"]
         self.evaluator.restore(parts["counts"], parts["failures"], parts["proven"], parts["index"])
         if parts["fell_back"]:
             self.method = HMC()
         return True
 
-    def _close_warmup(self) -> None:
-        """Keep what warm-up has come to."""
-        self._warmed = self._warmup_record()
-        if self.book is None or self.evaluator.journal is None:
-            return
-        self.book.keep_warmed(
+    def _save_warm_up(self, book: Book) -> None:
+        """Write the end of warm-up to the ledger."""
+        assert self.evaluator.journal is not None
+        book.keep_warmed(
             {
                 "kernel": self.kernel,
                 "state": self.state,
                 "streams": self.streams,
                 "report": self.report,
                 "training": self.training,
-                "record": self._warmed,
+                "record": self._warmup_done,
                 "counts": self.evaluator.counts,
                 "n_tune": self.n_tune,
                 "fell_back": self.method is not self.request.method,
@@ -241,53 +223,101 @@ class Job:
             }
         )
 
-    def result(self) -> Run:
-        """Return everything there is by now."""
+    # Draws -----------------------------------------------------------------------------------------------------------
+
+    def _chain_groups(self) -> list[ChainGroup]:
+        """Return the chain groups of the draws, continued from their checkpoints if there are some."""
+        assert self.kernel is not None and self.state is not None
+        evaluator, streams, book = self.evaluator, self.streams, self.book
+        tuner = tuner_for(self.method, self.kernel, evaluator, streams)
+        is_frozen = isinstance(tuner, NoWarmup)  # otherwise the kernel still learns, from all chains together
+        keeper = book.keeper if book is not None and book.can_keep and is_frozen else None
+        if self._is_apart and is_frozen:
+            groups = [
+                ChainGroup(
+                    chain + 1,
+                    tuner,
+                    streams.for_chain(chain),
+                    one_row(self.state, chain),
+                    self._evaluator_of(chain),
+                    self.request.draws,
+                    keeper,
+                )
+                for chain in range(streams.n_chains)
+            ]
+        else:
+            if evaluator.journal is not None:
+                evaluator.journal.phase = "draws"
+            groups = [ChainGroup(0, tuner, streams, self.state, evaluator, self.request.draws, keeper)]
+            groups[0].counts_before = evaluator.counts.copy()
+        for group in groups:
+            if keeper is not None and (kept := keeper.kept(group.lane)) is not None:
+                group.restore(kept)
+        return groups
+
+    def _evaluator_of(self, chain: int) -> Evaluator:
+        """Return an evaluator for one chain, with an equal share of the budget: the speed of others must not matter."""
+        shared, limit = self.evaluator, self.evaluator.limit
+        own = Evaluator(
+            self.request.target,
+            shared.on_failure,
+            shared.retries,
+            limit=None if limit is None else (limit - shared.counts.n_exact) // self.streams.n_chains,
+            engine=self.engine,
+            journal=None if self.book is None else self.book.journal(chain + 1, chain),
+            threads=shared.threads,
+        )
+        own.trust_shapes()
+        return own
+
+    # Result ----------------------------------------------------------------------------------------------------------
+
+    def _result(self) -> Run:
+        """Return everything that there is so far."""
         request = self.request
-        settings: dict[str, Any] = {
-            "on_failure": self.evaluator.on_failure,
-            "retries": int(self.evaluator.retries),
-        }
-        learner = self.groups[0].learner if self.groups else None
-        last = self.kernel if learner is None else learner.kernel
-        if request.max_evaluations is not None:
-            settings = settings | {"max_evaluations": int(request.max_evaluations)}
-        warmup = self._warmup_record() if self._warmed is None else self._warmed
+        tuner = self.groups[0].tuner if self.groups else None
+        kernel = self.kernel if tuner is None else tuner.kernel
         return Run(
             names=request.target.names,
-            posterior=self._posterior(),
-            warmup=warmup,
-            settings={
-                "tune": (self.n_tune or None) if request.tune is None else int(request.tune),
-                **settings,
-                **describe(request.method, last),
-            },
+            posterior=self._draws_record(),
+            warmup=self._warmup_record() if self._warmup_done is None else self._warmup_done,
+            settings=self._settings(kernel),
             seed=request.seed,
             versions=versions(),
-            complete=bool(self.groups) and all(each.is_full or each.budget_spent for each in self.groups),
-            n_adaptive=0 if learner is None else learner.n_adaptive,
-            kernel=last,
-            training=self._trained_on(),
+            complete=bool(self.groups) and all(group.is_done for group in self.groups),
+            n_adaptive=0 if tuner is None else tuner.n_adaptive,
+            kernel=kernel,
+            training=self._training_set(),
             surrogate=self.report,
             failures=self._failures(),
-            target=TargetReport.of(request.target, self.training, *(each.state for each in self.groups)),
+            target=TargetReport.of(request.target, self.training, *(group.state for group in self.groups)),
         )
 
-    def _failures(self) -> np.ndarray:
-        """Return parameters at which the target failed for good."""
-        others = [each.evaluator.failures for each in self.groups if each.evaluator is not self.evaluator]
-        found = [*self.evaluator.failures, *(row for rows in others for row in rows)]
-        return np.array(found).reshape(-1, self.request.target.dim)
+    def _settings(self, kernel: Kernel | None) -> dict[str, Any]:
+        request, found = self.request, dict[str, Any]()
+        found["tune"] = (self.n_tune or None) if request.tune is None else int(request.tune)
+        found["on_failure"] = self.evaluator.on_failure
+        found["retries"] = int(self.evaluator.retries)
+        if request.max_evaluations is not None:
+            found["max_evaluations"] = int(request.max_evaluations)
+        return found | describe(request.method, kernel)
 
-    def _posterior(self) -> Record:
+    def _failures(self) -> np.ndarray:
+        """Return parameters at which the target failed, all retries included."""
+        evaluators = [self.evaluator]
+        evaluators += [group.evaluator for group in self.groups if group.evaluator is not self.evaluator]
+        rows = [row for each in evaluators for row in each.failures]
+        return np.array(rows).reshape(-1, self.request.target.dim)
+
+    def _draws_record(self) -> Record:
         if not self.groups:
             return self._record(Recorder(self.request.chains, 0, self.request.target.dim).block(), Cost())
-        spent = [each.spent for each in self.groups]
-        total = {each.name: sum(getattr(one, each.name) for one in spent) for each in fields(Counts)}
-        cost = Cost(seconds=max(each.total_seconds for each in self.groups), **total)
+        counts = [group.counts for group in self.groups]
+        total = {each.name: sum(getattr(one, each.name) for one in counts) for each in fields(Counts)}
+        cost = Cost(seconds=max(group.total_seconds for group in self.groups), **total)
         if self.book is not None and (lazy := self.book.lazily(self.groups, cost)) is not None:
             return lazy
-        return self._record(beside([each.block() for each in self.groups]), cost)
+        return self._record(beside([group.block() for group in self.groups]), cost)
 
     def _warmup_record(self) -> Record:
         seconds = time.perf_counter() - self._started
@@ -301,20 +331,10 @@ class Job:
             cost = cost + Cost(n_metrics=int(block.stats["n_metrics"].sum()))
         return Record(in_parameters(block.positions, self.request.target), block.stats, cost)
 
-    def _trained_on(self) -> TrainingSet | None:
-        """Return what the surrogate was trained on, or was to be."""
-        if self.training is None and self._seen is not None and self._seen.heard:
-            return self._seen.training()
-        return self.training if self.training is not None else getattr(self._warmup, "training", None)
-
-
-def _steps(method: Method, tune: int | None) -> int:
-    """Return the steps of warm-up that are recorded: the adaptation makes none."""
-    if isinstance(method, Auto):
-        return 0
-    return DEFAULT_TUNE if tune is None else int(tune)
-
-
-def _learns(learner: KernelTuner) -> bool:
-    """Whether something still changes while draws are made, from all chains together."""
-    return not isinstance(learner, NoWarmup)
+    def _training_set(self) -> TrainingSet | None:
+        """Return the surrogate's training set, or what it would have been if warm-up did not end."""
+        if self.training is not None:
+            return self.training
+        if self._adaptation is not None and self._adaptation.heard:
+            return self._adaptation.training()
+        return getattr(self._warmup, "training", None)

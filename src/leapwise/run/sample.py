@@ -1,9 +1,4 @@
-"""`sample`: from a target to draws.
-
-SIGTERM ends a run as Ctrl-C does: with what has been drawn by then.
-
-Go on with a run of which only the ledger and the target are at hand.
-"""
+"""`sample`, from a target to draws, and `resume`, which continues the run of a ledger."""
 
 from __future__ import annotations
 
@@ -20,43 +15,23 @@ from typing import Any, Literal
 
 from numpy.typing import ArrayLike
 
+from leapwise.checks import require_flag, require_version
 from leapwise.errors import InputError, LedgerMismatch
 from leapwise.execution import BlasThreads, Evaluation, Evaluator, engine_for
-from leapwise.results import Run, unseen_elsewhere
-from leapwise.run.progress import Progress
-from leapwise.run.request import Method, Request, check_manner, check_request
+from leapwise.results import Run, logged_warnings
+from leapwise.run.request import Method, Request, read_seed
 from leapwise.run.reuse import read_lessons
-from leapwise.run.runner import Job
+from leapwise.run.runner import Runner
 from leapwise.run.store import ASKED, Book, Keeper
 from leapwise.run.stored import parts_of
 from leapwise.storage import Ledger
 from leapwise.targets import AnyTarget
 from leapwise.warmup import Auto
 
-
-@contextmanager
-def stopping_cleanly() -> Iterator[None]:
-    """Take SIGTERM for an interrupt; batch systems send it before they kill.
-
-    Only the main thread may say what becomes of signals, and somebody else's handler stays in place.
-    """
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        yield
-        return
-    signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
-
-
-#: Tells what `Run.summary` would, of what nobody would notice who goes on with the draws alone.
+#: Logs the summary's surrogate warnings, for users who never print it.
 _LOG = logging.getLogger("leapwise.draws")
+#: Arguments of `sample` that `resume` accepts, because they do not decide which draws are made.
+MAY_DIFFER = {"version", "executor", "cores", "timeout", "retries", "on_failure", "progressbar"}
 
 
 def sample(
@@ -84,61 +59,60 @@ def sample(
     Parameters
     ----------
     target : Target or ForwardTarget
-        What to sample. A gradient helps, but is not needed.
+        The posterior. A gradient helps, but is not needed.
     draws : int
         Draws to keep from each chain.
     tune : int, optional
-        What may be spent on warm-up, of which nothing is kept as a draw: exact evaluations of all chains together. It
-        is a limit: warm-up ends before, where learning more would not pay. By default about 170 and 10 for each
-        parameter; besides, up to 15 % of the draws while mass is found that the surrogate had missed, of which a look
-        for other modes of a forward model takes 3 % at most, or 48; and where there are only values up to 35 %, or
-        what a quadratic takes. For other methods than the default, steps of each chain;
-        500 if not given.
+        Limit of warm-up, of which nothing is kept as a draw. With the default method: exact evaluations of all chains
+        together; warm-up ends earlier if learning more would not pay. By default about 170 + 10 for each parameter.
+        To this it may add up to 15 % of the draws while it finds mass that the surrogate had missed (of which the
+        search for other modes of a forward model takes 3 % at most, or 48), and with values alone up to 35 %, or what
+        a quadratic takes. With other methods: steps of each chain, 500 by default.
     chains : int
-        Number of chains; they move together, each with random numbers of its own.
+        Number of chains. Each has its own random numbers.
     random_seed : int, optional
         The same seed gives the same draws.
     method : Auto, HMC, NUTS, RMHMC, RNSHMC, RNSRMHMC, ARNSHMC or a kernel, optional
-        How to sample; ``Auto()`` by default, which learns a surrogate and draws at one exact value each. ``HMC()``
-        tunes itself too, with exact gradients all the way.
+        How to sample. The default, ``Auto()``, trains a surrogate and draws at one exact value each. ``HMC()`` tunes
+        itself too, and takes exact gradients only.
     init : array_like of shape (dim,) or (chains, dim), optional
         Parameters to start from; by default draws from the prior, or random positions.
     max_evaluations : int, optional
-        All that may be spent on exact evaluations, warm-up and draws together. It is divided between them so that there
-        are as many effective draws as can be had, at most `draws` for each chain; it is never exceeded.
+        Limit of exact evaluations, warm-up and draws together; it is never exceeded. It is divided so that there are
+        as many effective draws as possible, with at most `draws` draws of each chain.
     progressbar : bool, optional
         Whether to show progress; by default if standard error is a terminal.
     on_failure : {"raise", "reject"}
-        What to do where the target raises or returns NaN, even when retried there: stop with an error that holds the
-        draws so far, or count the point as outside the support.
+        What to do where the target raises or returns NaN, also when retried: stop with an error that holds the draws
+        so far, or count the point as outside the support.
     retries : int
-        How often a failing evaluation is tried again, at the same position; from the second retry on after a pause
-        that grows.
+        How often a failed evaluation is retried at the same position; from the second retry on after a growing pause.
     timeout : float, optional
-        Seconds that one evaluation may take; a longer one has failed.
+        Seconds that one evaluation may take; a longer one counts as failed.
     ledger : path, optional
-        A file in which every exact evaluation is recorded before it is used. The same call with the same file goes on
-        where an earlier one ended, however it ended, and pays for nothing twice; with more `draws` it continues the
-        same chains.
+        A file that records every exact evaluation before it is used. The same call with the same file continues where
+        an earlier one ended, however it ended, and evaluates nothing twice. With more `draws` it continues the same
+        chains.
     version : str, optional
-        Of your model, kept in the ledger: change it with the model, and evaluations of the old one are refused.
+        Version of your model, stored in the ledger. Change it with the model: evaluations of another version are
+        refused.
     learn_from : sequence of paths, optional
-        Ledgers of earlier runs of the same target, with whatever settings: the surrogate learns from their evaluations
-        as well, and chains start where they have found the posterior. One position of each is evaluated again to see
-        that the target has not changed.
+        Ledgers of earlier runs of the same target, with any settings. The surrogate is trained on their evaluations
+        too, and chains start where they found the posterior. One position of each is evaluated again, to check that
+        the target has not changed.
     executor : concurrent.futures.Executor or callable, optional
         Where to evaluate: a pool of threads or processes, ``Client.get_executor()`` of Dask, an MPI pool; or a
-        function that makes one, which is called again if the pool breaks. Evaluations of a round of warm-up run side
-        by side; when draws are made each chain moves on as soon as its own evaluation is back. The draws depend on the
-        seed alone, not on the executor or its workers.
+        function that makes one, which is called again if the pool breaks. In warm-up the evaluations of a round run at
+        the same time; in the draws each chain continues as soon as its own evaluation is done. The draws depend on the
+        seed alone, not on the executor or the number of workers.
     cores : int, optional
-        Evaluate in so many processes on this machine; needs the extra ``parallel``.
+        Evaluate in this many processes on this machine; needs the extra ``parallel``.
 
     Returns
     -------
     Run
-        Draws, statistics, cost and settings. An interrupt (Ctrl-C, or SIGTERM) returns what has been drawn by then; an
-        error that ends the run has it as its attribute ``run``.
+        Draws, statistics, cost and settings. An interrupt (Ctrl-C or SIGTERM) returns the draws so far; an error that
+        ends the run has them as its attribute ``run``.
 
     Examples
     --------
@@ -149,46 +123,70 @@ def sample(
     ((2, 200, 2), 400)
     """
     given: Method = Auto() if method is None else method
-    check_manner(progressbar, version)
-    seed = check_request(target, draws, tune, chains, random_seed, given, init, max_evaluations)
+    if progressbar is not None:
+        require_flag("progressbar", progressbar)
+    require_version(version)
+    seed = read_seed(random_seed)
     request = Request(target, given, chains, draws, tune, seed, init, max_evaluations)
-    Evaluator(
-        target, on_failure, retries
-    )  # checks its own settings before a file is made or a worker started
-    engine, threads = None, BlasThreads()
-    if executor is not None or cores is not None or timeout is not None:
-        engine = engine_for(target, executor=executor, cores=cores, timeout=timeout, threads=threads)
-    elsewhere = executor is not None or cores is not None
+    request.check()
     if learn_from is not None and not isinstance(given, Auto):
         raise InputError(
             f"learn_from= is for the default method, not {type(given).__name__}; leave one of them out"
         )
+    Evaluator(target, on_failure, retries)  # checks its settings before a file is made or a worker started
+    engine, threads = None, BlasThreads()
+    if executor is not None or cores is not None or timeout is not None:
+        engine = engine_for(target, executor=executor, cores=cores, timeout=timeout, threads=threads)
+    on_executor = executor is not None or cores is not None
     book = None
     try:
         if ledger is not None:
             book = Book.open(
                 ledger,
                 request,
-                apart=elsewhere,
+                apart=on_executor,
                 on_failure=on_failure,
                 version=version,
                 seed_given=random_seed is not None,
             )
             request = replace(request, seed=book.seed)
-        with stopping_cleanly(), threads:
+        with _sigterm_as_interrupt(), threads:
             evaluator = Evaluator(
                 target, on_failure, retries, limit=max_evaluations, engine=engine, threads=threads
             )
             known = _known(evaluator, book, learn_from, version)
             if book is not None:
                 evaluator.journal = book.journal(0)
-            job = Job(request, evaluator, engine if elsewhere else None, book, known)
-            return _run(job, progressbar)
+            run = Runner(request, evaluator, engine if on_executor else None, book, known).run(progressbar)
+        for warning in logged_warnings(run):
+            _LOG.warning("%s", warning)
+        return run
     finally:
         if engine is not None:
             engine.close()
         if book is not None:
             book.close()
+
+
+@contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Treat SIGTERM, which batch systems send before they kill, as Ctrl-C.
+
+    Only the main thread may set signal handlers, and a handler that the user has set stays in place.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
 
 
 def _known(
@@ -197,7 +195,7 @@ def _known(
     paths: Sequence[str | PathLike[str]] | None,
     version: str | None,
 ) -> list[Evaluation]:
-    """Return what earlier runs have evaluated, as it was when this run began."""
+    """Return the evaluations of earlier runs to learn from; a resumed run takes those that it began with."""
     if book is not None and (kept := book.keeper.known()) is not None:
         return kept
     if not paths:
@@ -208,47 +206,20 @@ def _known(
     return known
 
 
-def _run(job: Job, progressbar: bool | None) -> Run:
-    """Warm up and draw; whatever happens, what there is by then is handed over."""
-    failure: Exception | None = None
-    try:
-        job.recheck()
-        with Progress(progressbar) as progress:
-            job.warm_up(progress)
-            job.draw(progress)
-    except KeyboardInterrupt:
-        pass
-    except (
-        Exception
-    ) as error:  # the target's, or a user's metric's: what was drawn is kept, and then it goes on
-        failure = error
-    run = job.result()
-    if failure is not None:
-        failure.run = run  # type: ignore[attr-defined]
-        raise failure
-    for warning in unseen_elsewhere(run):
-        _LOG.warning("%s", warning)
-    return run
-
-
-#: What may differ from call to call.
-MAY_DIFFER = {"version", "executor", "cores", "timeout", "retries", "on_failure", "progressbar"}
-
-
 def resume(path: str | PathLike[str], target: AnyTarget, *, draws: int | None = None, **options: Any) -> Run:
-    """Go on with the run of a ledger, with the settings that it began with.
+    """Continue the run of a ledger, with the settings that it began with.
 
     Parameters
     ----------
     path : path
-        Of the ledger.
+        The ledger.
     target : Target or ForwardTarget
-        What it is of.
+        The target of that run.
     draws : int, optional
-        Draws to keep of each chain, if not as many as asked for last.
+        Draws to keep from each chain; by default as many as the last call asked for.
     **options
-        What may differ from call to call, as for `sample`: `version`, `executor`, `cores`, `timeout`, `retries`,
-        `on_failure` (from "raise" to "reject") and `progressbar`.
+        Arguments of `sample` that do not decide which draws are made: `version`, `executor`, `cores`, `timeout`,
+        `retries`, `progressbar`, and `on_failure`, which may change from "raise" to "reject".
 
     Examples
     --------
@@ -264,8 +235,8 @@ def resume(path: str | PathLike[str], target: AnyTarget, *, draws: int | None = 
     unknown_options = sorted(set(options) - MAY_DIFFER)
     if unknown_options:
         raise InputError(
-            f"{unknown_options[0]}= is what the run in {path} began with and cannot be given anew; leave it out, or "
-            "call sample() to begin another"
+            f"{unknown_options[0]}= cannot be changed when the run in {path} is resumed; leave it out, or begin "
+            "another run with sample()"
         )
     with Ledger.read(path) as ledger:
         settings = ledger.header.settings
@@ -274,7 +245,7 @@ def resume(path: str | PathLike[str], target: AnyTarget, *, draws: int | None = 
     for name, unknown in (("method", method is None), ("init", settings["init"] is not None)):
         if unknown:
             raise LedgerMismatch(
-                f"the {name} of the run in {path} is not in its ledger; resume it by the call that began it, "
+                f"the {name} of the run in {path} is not stored in its ledger; resume it by the call that began it, "
                 f"sample(..., {name}=..., ledger={str(path)!r})"
             )
     return sample(
