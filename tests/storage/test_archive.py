@@ -334,7 +334,7 @@ def test_nothing_of_a_kernel_that_can_be_worked_out_is_stored():
     _ = (
         kernel.surrogate.whitening.inverse,
         kernel.surrogate.hessian(POINTS),
-        kernel.surrogate.lesson.updater(1.0),
+        kernel.surrogate.problem.updater(1.0),
     )
     words = json.dumps(pack(kernel)[1])
     assert not any(name in words for name in ("_fast", "_columns", "_primal"))

@@ -1,4 +1,4 @@
-"""Bases: stable softplus, derivatives of single features, profiles, and sums of bases."""
+"""Bases: softplus without overflow, derivatives of features and sums, profiles, and sums of bases."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from conformance import assert_close, differences
 
 from leapwise.errors import InputError
-from leapwise.surrogates import bases as contractions
+from leapwise.surrogates import bases as bases_module
 from leapwise.surrogates.bases import (
     RadialBasis,
     RationalQuadratic,
@@ -36,7 +36,7 @@ def make(kind):
 
 
 KINDS = ["softplus", "squared exponential", "rational quadratic", "sum"]
-NODES = KINDS[:3]
+UNITS = KINDS[:3]
 
 
 @pytest.fixture
@@ -87,21 +87,21 @@ class TestDerivatives:
     def test_blocks_of_rows_change_nothing(self, basis, white, weights, monkeypatch):
         matrix = white[:, :, None] * white[:, None, :]
         whole = basis.hessian(white, weights), basis.trace(white, weights, matrix)
-        monkeypatch.setattr(contractions, "MAX_ENTRIES", 2 * SIZE * DIM)
+        monkeypatch.setattr(bases_module, "MAX_ENTRIES", 2 * SIZE * DIM)
         np.testing.assert_allclose(basis.hessian(white, weights), whole[0], rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(basis.trace(white, weights, matrix), whole[1], rtol=1e-12, atol=1e-14)
 
 
-@pytest.mark.parametrize("kind", NODES)
-def test_gram_of_gradient_rows_needs_no_rows(kind, white, rng):
+@pytest.mark.parametrize("kind", UNITS)
+def test_gram_matrix_of_gradient_rows(kind, white, rng):
     basis, target = make(kind), rng.standard_normal(white.shape)
     rows = basis.gradient_features(white).reshape(-1, basis.size)
     assert_close(basis.gradient_gram(white), rows.T @ rows, 1e-12)
     assert_close(basis.gradient_moment(white, target), rows.T @ target.ravel(), 1e-12)
 
 
-@pytest.mark.parametrize("kind", NODES)
-def test_inputs_are_left_alone(kind, white, rng):
+@pytest.mark.parametrize("kind", UNITS)
+def test_arguments_are_not_changed(kind, white, rng):
     basis, kept = make(kind), white.copy()
     weights = rng.standard_normal(basis.size)
     given = weights.copy()
@@ -140,7 +140,7 @@ class TestSoftplus:
         np.testing.assert_allclose(value, [np.nan, np.inf, 0.0, np.log(2.0)])
         np.testing.assert_allclose(slope, [np.nan, 1.0, 0.0, 0.5])
 
-    def test_a_number_that_is_not_hides_none_that_is_large(self):
+    def test_nan_does_not_hide_a_large_number(self):
         value, _ = both([np.nan, 1e5])
         assert value[1] == 1e5
 

@@ -14,7 +14,7 @@ from leapwise.surrogates.bases import RationalQuadratic, SumBasis
 from leapwise.surrogates.compiled import compile_surrogate
 from leapwise.surrogates.fitc import FITC
 from leapwise.surrogates.gp import GaussianProcess
-from leapwise.surrogates.gp_likelihood import Hyperparameters
+from leapwise.surrogates.gp_posterior import Hyperparameters
 from leapwise.surrogates.network import RBFNetwork, SoftplusNetwork
 from leapwise.surrogates.outputs import OutputSurrogate
 from leapwise.surrogates.quadratic import QuadraticNetwork

@@ -1,20 +1,22 @@
-"""Gaussian processes as surrogates: what they learn, how they take further evaluations, and bad data."""
+"""Gaussian processes and FITC: conformance, accuracy, updates, tails, bad data, and the paper's equivalences."""
 
 from __future__ import annotations
 
 import os
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
+from conformance import SurrogateConformance, evaluations
 
 from leapwise.errors import InputError
 from leapwise.problems.elliptic import elliptic_pde
 from leapwise.run import sample
-from leapwise.surrogates.bases import RationalQuadratic
+from leapwise.surrogates.bases import RadialBasis, RationalQuadratic, SquaredExponential
 from leapwise.surrogates.fitc import FITC
-from leapwise.surrogates.gp import GaussianProcess, LeaningBasis
-from leapwise.surrogates.gp_likelihood import Hyperparameters
+from leapwise.surrogates.gp import FittedProcess, GaussianProcess, GradientKernelBasis
+from leapwise.surrogates.gp_posterior import Hyperparameters
 from leapwise.surrogates.training import TrainingSet
 from leapwise.surrogates.whitening import Whitening
 
@@ -39,6 +41,64 @@ def evaluate(x: np.ndarray, gradient: bool = True) -> TrainingSet:
 
 def error(fitted: object, x: np.ndarray) -> float:
     return float(np.std(fitted.potential(x) - evaluate(x).potential))  # type: ignore[attr-defined]
+
+
+class ProcessConformance(SurrogateConformance):
+    """Gives the recipe as an attribute, so that all tests of a class share one fit, which never changes."""
+
+    n_training = 25
+    process: GaussianProcess | FITC
+
+    @pytest.fixture
+    def recipe(self):
+        return self.process
+
+    @pytest.fixture
+    def training(self):
+        return process_training(self.n_training, self.gradients)
+
+    @pytest.fixture
+    def fitted(self):
+        return fitted_process(self.process, self.n_training, self.gradients)
+
+    def refit(self, fitted, everything):
+        if isinstance(self.process, FITC) or self.process.trend is None:
+            return None  # they return to the mean of the first evaluations, which a refit would change
+        same = replace(self.process, hyperparameters=fitted.hyperparameters, whitening=fitted.whitening)
+        return same.fit(everything, None)
+
+
+@cache
+def process_training(n, gradients):
+    return evaluations(np.random.default_rng(20161027), n, gradient=gradients)
+
+
+@cache
+def fitted_process(recipe, n, gradients):
+    return recipe.fit(process_training(n, gradients), np.random.default_rng(3))
+
+
+class TestSquaredExponential(ProcessConformance):
+    process = GaussianProcess()
+
+
+class TestRationalQuadraticWithRadialTrend(ProcessConformance):
+    process = GaussianProcess("rational_quadratic", trend="radial")
+
+
+class TestSquaredExponentialWithTrend(ProcessConformance):
+    process = GaussianProcess(trend="quadratic")
+
+
+class TestValuesOnly(ProcessConformance):
+    process = GaussianProcess(trend="quadratic")
+    gradients = False
+    n_training = 80
+
+
+class TestFITC(ProcessConformance):
+    process = FITC(40)
+    n_training = 80
 
 
 class TestLearning:
@@ -69,7 +129,7 @@ class TestLearning:
         found = fitted.potential_and_gradient(whole.position)[1]
         np.testing.assert_allclose(found[1::2], whole.gradient[1::2], atol=1e-3)
 
-    def test_the_variance_is_honest(self, rng: np.random.Generator) -> None:
+    def test_the_variance_covers_the_errors(self, rng: np.random.Generator) -> None:
         fitted = GaussianProcess(trend="quadratic").fit(evaluate(rng.standard_normal((12, 4))), rng)
         fresh = rng.standard_normal((500, 4))
         misses = np.abs(fitted.potential(fresh) - evaluate(fresh).potential) / np.sqrt(fitted.variance(fresh))
@@ -77,7 +137,7 @@ class TestLearning:
         far = fitted.variance(10.0 * fresh)
         assert far.min() > fitted.variance(fresh).mean()
 
-    def test_heavy_tails_want_radial_terms(self, rng: np.random.Generator) -> None:
+    def test_radial_terms_help_with_heavy_tails(self, rng: np.random.Generator) -> None:
         dim, degrees = 8, 4.0
         identity = Whitening(np.zeros(dim), np.eye(dim))
 
@@ -91,7 +151,9 @@ class TestLearning:
 
         def spread(recipe: GaussianProcess) -> float:
             found = recipe.fit(training, np.random.default_rng(1)).potential(fresh.position)
-            return float(np.quantile(np.abs(found - fresh.potential), 0.9))  # further out, all extrapolate
+            return float(
+                np.quantile(np.abs(found - fresh.potential), 0.9)
+            )  # further out every recipe extrapolates
 
         quadratic = GaussianProcess("rational_quadratic", "quadratic", whitening=identity)
         assert spread(replace(quadratic, trend="radial")) < 0.5 * spread(quadratic)
@@ -158,7 +220,7 @@ class TestTails:
         assert curvature.min() > 0
 
 
-class TestTrouble:
+class TestDifficultData:
     @pytest.mark.parametrize("recipe", RECIPES)
     def test_duplicates(self, recipe: object, rng: np.random.Generator) -> None:
         x = np.repeat(rng.standard_normal((8, 2)), 4, axis=0)
@@ -168,7 +230,7 @@ class TestTrouble:
         assert np.isfinite(fitted.variance(x)).all()
 
     @pytest.mark.parametrize("recipe", RECIPES)
-    def test_contradictions(self, recipe: object, rng: np.random.Generator) -> None:
+    def test_contradicting_values(self, recipe: object, rng: np.random.Generator) -> None:
         x = np.repeat(rng.standard_normal((15, 2)), 2, axis=0)
         training = evaluate(x, gradient=False)
         noisy = TrainingSet(x, training.potential + 0.05 * np.tile([1.0, -1.0], 15))
@@ -176,7 +238,7 @@ class TestTrouble:
         assert error(fitted, x) < 0.3
 
     @pytest.mark.parametrize("recipe", RECIPES)
-    @pytest.mark.parametrize("n", [2, 3, 12])
+    @pytest.mark.parametrize("n", [2, pytest.param(3, marks=pytest.mark.slow), 12])
     def test_one_dimension_and_few_points(self, recipe: object, n: int, rng: np.random.Generator) -> None:
         training = evaluate(np.linspace(-2, 2, n)[:, None])
         fitted = recipe.fit(training, rng)  # type: ignore[attr-defined]
@@ -190,7 +252,7 @@ class TestTrouble:
 
     @pytest.mark.parametrize("recipe", RECIPES)
     @pytest.mark.parametrize("potential", ["constant", "quadratic"])
-    def test_nothing_is_left_to_explain(
+    def test_a_process_with_no_residual(
         self, recipe: object, potential: str, rng: np.random.Generator
     ) -> None:
         x = rng.standard_normal((20, 2))
@@ -199,7 +261,7 @@ class TestTrouble:
         np.testing.assert_allclose(fitted.potential(x), value, atol=0.1)
 
     @pytest.mark.parametrize("recipe", RECIPES)
-    def test_too_little(self, recipe: object, rng: np.random.Generator) -> None:
+    def test_one_position_is_not_enough(self, recipe: object, rng: np.random.Generator) -> None:
         with pytest.raises(InputError, match="two different positions"):
             recipe.fit(evaluate(np.zeros((4, 2))), rng)  # type: ignore[attr-defined]
 
@@ -219,31 +281,106 @@ class TestTrouble:
             ({"hyperparameters": 3.0}, "hyperparameters must be"),
         ],
     )
-    def test_settings(self, settings: dict[str, object], message: str) -> None:
+    def test_bad_settings(self, settings: dict[str, object], message: str) -> None:
         with pytest.raises(InputError, match=message):
             GaussianProcess(**settings)  # type: ignore[arg-type]
 
-    def test_too_much(self, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_too_many_rows(self, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("leapwise.surrogates.gp.MAX_ROWS", 40)
         fitted = GaussianProcess().fit(evaluate(rng.standard_normal((10, 3))), rng)
         assert fitted.update(evaluate(rng.standard_normal((1, 3)))) is fitted
         with pytest.raises(InputError, match=r"at most 40 rows .* got 44.*use_gradients=False"):
             GaussianProcess().fit(evaluate(rng.standard_normal((11, 3))), rng)
 
-    def test_other_settings(self) -> None:
+    def test_bad_settings_of_fitc_and_hyperparameters(self) -> None:
         with pytest.raises(InputError, match="n_inducing"):
             FITC(0)
         with pytest.raises(InputError, match="length must be positive"):
             Hyperparameters(length=-1.0, amplitude=1.0)
 
 
-def test_leaning_features_are_what_the_sums_are_made_of(rng: np.random.Generator) -> None:
-    basis = LeaningBasis(rng.standard_normal((5, 3)), 1.3, RationalQuadratic())
+def test_sums_of_kernel_functions_and_derivatives_are_those_of_their_features(
+    rng: np.random.Generator,
+) -> None:
+    basis = GradientKernelBasis(rng.standard_normal((5, 3)), 1.3, RationalQuadratic())
     weights, white = rng.standard_normal(basis.size), rng.standard_normal((4, 3))
     value, gradient = basis.value_and_gradient(white, weights)
     np.testing.assert_allclose(basis.features(white) @ weights, value, atol=1e-12)
     np.testing.assert_allclose(basis.value(white, weights), value, atol=1e-12)
     np.testing.assert_allclose(basis.gradient_features(white) @ weights, gradient, atol=1e-12)
+
+
+class TestEquivalences:
+    """The two equivalences of section 3.3: a network of kernel functions with the right regulariser is a process."""
+
+    parameters = Hyperparameters(length=0.9, amplitude=1.7, noise=0.1)
+    identity = Whitening(np.zeros(2), np.eye(2))
+
+    @pytest.fixture
+    def training(self, rng: np.random.Generator) -> TrainingSet:
+        x = rng.standard_normal((30, 2))
+        return TrainingSet(x, 0.5 * x[:, 0] ** 2 + np.cosh(x[:, 1]))
+
+    @pytest.fixture
+    def process(self, training: TrainingSet, rng: np.random.Generator) -> FittedProcess:
+        return GaussianProcess(hyperparameters=self.parameters, whitening=self.identity).fit(training, rng)
+
+    @pytest.fixture
+    def fresh(self) -> np.ndarray:
+        return np.random.default_rng(1).standard_normal((50, 2))
+
+    def units(self, centres: np.ndarray) -> RadialBasis:
+        return RadialBasis(centres, np.full(len(centres), self.parameters.length), SquaredExponential())
+
+    def test_a_kernel_unit_at_each_point_gives_the_process(
+        self, process: FittedProcess, training: TrainingSet, fresh: np.ndarray
+    ) -> None:
+        units, variance = self.units(training.position), self.parameters.amplitude**2
+        kernel = variance * units.features(training.position)
+        sigma = self.parameters.amplitude * self.parameters.noise
+        target = training.potential - training.potential.mean()
+        # argmin |K v - t|^2 + sigma^2 v' K v, as one least-squares problem with the root of K below
+        root = np.linalg.cholesky(kernel + 1e-13 * np.eye(len(kernel)))
+        rows = np.concatenate([kernel, sigma * root.T])
+        weights = np.linalg.lstsq(rows, np.append(target, np.zeros(len(target))), rcond=None)[0]
+        network = variance * units.features(fresh) @ weights + training.potential.mean()
+        np.testing.assert_allclose(process.potential(fresh), network, rtol=0, atol=1e-8)
+
+    def test_the_predictive_variance_is_the_papers(
+        self, process: FittedProcess, training: TrainingSet, fresh: np.ndarray
+    ) -> None:
+        units, variance = self.units(training.position), self.parameters.amplitude**2
+        kernel, cross = variance * units.features(training.position), variance * units.features(fresh)
+        noisy = kernel + variance * self.parameters.noise**2 * np.eye(len(kernel))
+        explained = np.einsum("ns,ns->n", cross, np.linalg.solve(noisy, cross.T).T)
+        np.testing.assert_allclose(process.variance(fresh), variance - explained, atol=1e-8)
+
+    def test_inducing_points_as_centres_give_fitc(
+        self, training: TrainingSet, fresh: np.ndarray, rng: np.random.Generator
+    ) -> None:
+        sparse = FITC(7, hyperparameters=self.parameters, whitening=self.identity).fit(training, rng)
+        inducing = sparse.posterior.inducing
+        units, variance = self.units(inducing), self.parameters.amplitude**2
+        few, many = variance * units.features(inducing), variance * units.features(training.position)
+        unexplained = variance - np.einsum("nm,nm->n", many, np.linalg.solve(few, many.T).T)
+        diagonal = unexplained + variance * self.parameters.noise**2
+        target = training.potential - training.potential.mean()
+        # argmin |D^-1/2 (H v - t)|^2 + v' K_M v, as one least-squares problem with the root of K_M below
+        rows = np.concatenate([many / np.sqrt(diagonal)[:, None], np.linalg.cholesky(few).T])
+        weights = np.linalg.lstsq(rows, np.append(target / np.sqrt(diagonal), np.zeros(7)), rcond=None)[0]
+        network = variance * units.features(fresh) @ weights + training.potential.mean()
+        np.testing.assert_allclose(sparse.potential(fresh), network, rtol=0, atol=1e-8)
+        sigma_inverse = np.linalg.inv(few + many.T @ (many / diagonal[:, None]))
+        cross = variance * units.features(fresh)
+        explained = np.einsum("ns,st,nt->n", cross, np.linalg.inv(few) - sigma_inverse, cross)
+        np.testing.assert_allclose(sparse.variance(fresh), variance - explained, atol=1e-8)
+
+    def test_fitc_with_all_points_inducing_is_the_process(
+        self, process: FittedProcess, training: TrainingSet, fresh: np.ndarray, rng: np.random.Generator
+    ) -> None:
+        sparse = FITC(1000, hyperparameters=self.parameters, whitening=self.identity).fit(training, rng)
+        np.testing.assert_allclose(sparse.potential(fresh), process.potential(fresh), atol=1e-6)
+        np.testing.assert_allclose(sparse.variance(fresh), process.variance(fresh), atol=1e-6)
 
 
 @pytest.mark.slow
@@ -252,7 +389,7 @@ def test_leaning_features_are_what_the_sums_are_made_of(rng: np.random.Generator
 def test_the_elliptic_pde(n: int, largest: float, rng: np.random.Generator) -> None:
     target = elliptic_pde(observations="paper").target
     run = sample(target, draws=500, tune=500, chains=4, random_seed=3, progressbar=False)
-    # Learn from two of the chains, and look at the others.
+    # Train on two of the chains, test on the others.
     learn, fresh = (run.draws[half].reshape(-1, target.dim) for half in (slice(2), slice(2, 4)))
     draws = np.concatenate([rng.permutation(learn)[:n], fresh[::2]])
     raw = target.evaluate(draws, gradient=True)

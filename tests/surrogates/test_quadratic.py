@@ -1,4 +1,4 @@
-"""Quadratic networks: conformance, what they learn exactly, few rows, the tail rule, the banana."""
+"""Quadratic networks: conformance, accuracy, few rows, the tail rule, the fast solver, the banana."""
 
 from __future__ import annotations
 
@@ -11,28 +11,37 @@ from conformance import MEAN, SurrogateConformance, positions
 from leapwise.dynamics import PhasePoint, UnitMetric, leapfrog
 from leapwise.errors import InputError
 from leapwise.problems import banana
-from leapwise.surrogates import elm
-from leapwise.surrogates.quadratic import QuadraticNetwork, _without_prior
+from leapwise.surrogates import network, quadratic
+from leapwise.surrogates.network import LeastSquaresProblem
+from leapwise.surrogates.quadratic import (
+    LeftOut,
+    QuadraticNetwork,
+    QuadraticProblem,
+    _refit,
+    _without_normal,
+    choose_ridge,
+)
 from leapwise.surrogates.training import TrainingSet
-from leapwise.surrogates.trend import MIN_CURVATURE, guard_radius
+from leapwise.surrogates.trend import MIN_CURVATURE, QuadraticBasis, guard_radius
 from leapwise.surrogates.whitening import Whitening
 
 
 class QuadraticConformance(SurrogateConformance):
     def refit(self, fitted, everything):
-        white = _without_prior(everything.whiten(fitted.whitening))
-        lesson = replace(fitted.lesson, white=white)
-        weights, _ = lesson.solve(fitted.ridge)
-        return replace(fitted, lesson=lesson, solution=weights, radius=guard_radius(white.position))
+        white = _without_normal(everything.whiten(fitted.whitening))
+        problem = replace(fitted.problem, white=white)
+        weights, _ = problem.solve(fitted.ridge)
+        return replace(fitted, problem=problem, solution=weights, radius=guard_radius(white.position))
 
 
-class TestWithNodes(QuadraticConformance):
+class TestWithHiddenUnits(QuadraticConformance):
     @pytest.fixture
     def recipe(self):
         return QuadraticNetwork(40)
 
 
-class TestWithNodesOnValues(QuadraticConformance):
+@pytest.mark.slow
+class TestWithHiddenUnitsOnValues(QuadraticConformance):
     gradients = False
 
     @pytest.fixture
@@ -47,7 +56,7 @@ class TestWithRadialTerms(QuadraticConformance):
 
 
 class TestQuadraticBeyondTheGuard(QuadraticConformance):
-    """A quadratic has third derivatives where the guard is: it is looked at there."""
+    """Only the guard gives a quadratic third derivatives, so it is tested where the guard is."""
 
     accuracy = 0.4
 
@@ -70,15 +79,15 @@ def gaussian(rng, n, dim, *, gradient=True):
     return TrainingSet(x, potential, slope if gradient else None), precision
 
 
-def test_a_gaussian_is_learnt_exactly(rng):
+def test_a_gaussian_is_learned_exactly(rng):
     training, precision = gaussian(rng, 40, 5)
     fitted = QuadraticNetwork().fit(training, rng)
     np.testing.assert_allclose(fitted.potential(training.position), training.potential, atol=1e-6)
     np.testing.assert_allclose(fitted.hessian(training.position[:1])[0], precision, atol=1e-6)
 
 
-def test_without_rows_to_say_otherwise_the_hessian_is_the_whitenings(rng):
-    """Three values cannot decide 65 weights: the ridge keeps the Hessian near the identity in whitened coordinates."""
+def test_with_few_rows_the_hessian_is_that_of_the_whitening(rng):
+    """Three values do not determine 65 weights: the ridge keeps the whitened Hessian near the identity."""
     training, _ = gaussian(rng, 3, 10, gradient=False)
     fitted = QuadraticNetwork(ridge=1e6).fit(training, rng)
     hessian = fitted.whitening.factor.T @ fitted.hessian(training.position[:1])[0] @ fitted.whitening.factor
@@ -95,7 +104,7 @@ def test_fewer_rows_than_unknowns_do_no_harm(rng, n_hidden, gradient):
     assert np.linalg.eigvalsh(fitted.hessian(fitted.whitening.mean[None]))[0, 0] > 0
 
 
-def test_large_problems_are_solved_by_gram_matrices_alike(rng, monkeypatch):
+def test_large_problems_are_solved_by_gram_matrices(rng, monkeypatch):
     training, _ = gaussian(rng, 60, 4)
     bent = TrainingSet(
         training.position,
@@ -104,13 +113,13 @@ def test_large_problems_are_solved_by_gram_matrices_alike(rng, monkeypatch):
     )
     recipe = QuadraticNetwork(15, ridge=1e-3)
     stacked = recipe.fit(bent, np.random.default_rng(1))
-    monkeypatch.setattr(elm, "MAX_STACKED", 0)
+    monkeypatch.setattr(network, "MAX_STACKED", 0)
     by_gram = recipe.fit(bent, np.random.default_rng(1))
     np.testing.assert_allclose(by_gram.potential(bent.position), stacked.potential(bent.position), rtol=1e-6)
 
 
-def test_hidden_nodes_see_coordinates_whitened_by_the_quadratic(rng):
-    """The covariance of positions is shrunk, and misses strong correlations; gradients know better."""
+def test_hidden_units_use_coordinates_whitened_by_the_quadratic(rng):
+    """The covariance of positions is shrunk and misses strong correlations; gradients show them."""
     factor = np.array([[1.0, 0.0, 0.0], [1.0, 0.01, 0.0], [0.0, 0.0, 5.0]])
     x = rng.standard_normal((60, 3)) @ factor.T
     slope = x @ np.linalg.inv(factor @ factor.T)
@@ -121,18 +130,18 @@ def test_hidden_nodes_see_coordinates_whitened_by_the_quadratic(rng):
     np.testing.assert_allclose(refined.factor @ refined.factor.T, covariance, rtol=1e-3, atol=1e-9)
 
 
-def test_a_quadratic_that_is_there_already_spares_its_fit(rng):
+def test_a_given_quadratic_is_not_fitted_again(rng):
     x, fresh = rng.standard_normal((60, 3)), rng.standard_normal((5, 3))
     training = TrainingSet(x, 0.5 * (x**2).sum(axis=1) + np.sin(x[:, 0]), x + np.cos(x) * [1.0, 0.0, 0.0])
     frame = Whitening.from_positions(x)
     plain = QuadraticNetwork(whitening=frame).fit(training, rng)
-    network = QuadraticNetwork(20, whitening=frame)
-    made, given = (network.fit(training, np.random.default_rng(1), each) for each in (None, plain))
+    recipe = QuadraticNetwork(20, whitening=frame)
+    made, given = (recipe.fit(training, np.random.default_rng(1), each) for each in (None, plain))
     np.testing.assert_array_equal(made.potential(fresh), given.potential(fresh))
 
 
-def test_hidden_nodes_look_where_the_quadratic_fails(rng):
-    """Only one direction of ten is not quadratic: nodes point there, and little data is enough."""
+def test_hidden_units_point_where_the_quadratic_fails(rng):
+    """Only one direction of ten is not quadratic: units point there, and little data is enough."""
     x, fresh = rng.standard_normal((60, 10)), rng.standard_normal((300, 10))
     axis = np.full(10, 10.0**-0.5)
 
@@ -141,15 +150,15 @@ def test_hidden_nodes_look_where_the_quadratic_fails(rng):
 
     slope = x + 1.5 * np.cos(1.5 * x @ axis)[:, None] * axis
     fitted = QuadraticNetwork(40).fit(TrainingSet(x, potential(x), slope), rng)
-    inputs = fitted.lesson.basis.bases[1].input_weights
+    inputs = fitted.problem.basis.hidden.input_weights
     along = np.square(inputs @ fitted.whitening.factor.T @ axis).sum() / np.square(inputs).sum()
-    assert along > 0.5  # a tenth, were they drawn alike in all directions
+    assert along > 0.5  # it would be a tenth if all directions were equally likely
     plain = QuadraticNetwork().fit(TrainingSet(x, potential(x), slope), rng)
     errors = [np.median(np.abs(f.potential(fresh) - potential(fresh))) for f in (fitted, plain)]
     assert errors[0] < 0.2 * errors[1]
 
 
-def test_radial_terms_rescue_heavy_tails(rng):
+def test_radial_terms_help_with_heavy_tails(rng):
     dim, dof = 10, 4.0
     x = rng.standard_normal((900, dim)) / np.sqrt(rng.chisquare(dof, (900, 1)) / dof)
     square = (x**2).sum(axis=1)
@@ -166,61 +175,52 @@ def test_radial_terms_rescue_heavy_tails(rng):
 class TestTailRule:
     """Outside the trained region the surrogate grows and does not fall below the potential without bound."""
 
-    def surrogates(self, rng):
-        """Surrogates that would like to fall: a saddle, noise, a potential that decreases outwards."""
+    @pytest.fixture(params=["saddle", "noise", "falling"])
+    def surrogates(self, request, rng):
+        """Fit data whose best quadratic is not convex: a saddle, noise, a potential that decreases outwards."""
         x = rng.standard_normal((60, 3))
-        saddle = TrainingSet(x, x[:, 0] ** 2 - x[:, 1] ** 2, 2.0 * x * [1.0, -1.0, 0.0])
-        noise = TrainingSet(x, 3.0 * rng.standard_normal(60))
-        falling = TrainingSet(x, -np.square(x).sum(axis=1), -2.0 * x)
-        for training in (saddle, noise, falling):
-            for recipe in (QuadraticNetwork(), QuadraticNetwork(30), QuadraticNetwork(10, radial=True)):
-                yield recipe.fit(training, rng)
+        training = {
+            "saddle": TrainingSet(x, x[:, 0] ** 2 - x[:, 1] ** 2, 2.0 * x * [1.0, -1.0, 0.0]),
+            "noise": TrainingSet(x, 3.0 * rng.standard_normal(60)),
+            "falling": TrainingSet(x, -np.square(x).sum(axis=1), -2.0 * x),
+        }[request.param]
+        recipes = QuadraticNetwork(), QuadraticNetwork(30), QuadraticNetwork(10, radial=True)
+        return [recipe.fit(training, rng) for recipe in recipes]
 
-    def test_trend_is_convex(self, rng):
-        for fitted in self.surrogates(rng):
-            trend = fitted.lesson.basis.trend
-            values = np.linalg.eigvalsh(trend.matrix(fitted.weights[: trend.size]))
-            assert values[0] >= MIN_CURVATURE - 1e-9
-
-    def test_grows_along_every_ray(self, rng):
-        rays = rng.standard_normal((300, 3))
+    def test_the_surrogate_grows_and_is_not_far_below(self, surrogates, rng):
+        rays = rng.standard_normal((100, 3))
         rays /= np.linalg.norm(rays, axis=1, keepdims=True)
-        for fitted in self.surrogates(rng):
-            far = [fitted.whitening.from_white(k * fitted.radius * rays) for k in (50, 100, 200)]
-            values = np.stack([fitted.potential(where) for where in far])
-            assert (np.diff(values, axis=0) > 0).all()
+        for fitted in surrogates:
+            trend = fitted.problem.basis.trend
+            assert np.linalg.eigvalsh(trend.matrix(fitted.weights[: trend.size]))[0] >= MIN_CURVATURE - 1e-9
+            distance = fitted.radius * np.append(np.geomspace(1.0, 1e4, 60), [50.0, 100.0, 200.0])
+            white = distance[:, None, None] * rays
+            values = fitted.potential(fitted.whitening.from_white(white.reshape(-1, 3))).reshape(63, 100)
+            assert (np.diff(values[-3:], axis=0) > 0).all()
             # Curvature of at least 1.02 in the end: value / distance^2 tends to at least 0.51.
             assert (values[-1] > 0.5 * (200 * fitted.radius) ** 2).all()
-
-    def test_bounded_under_estimate_of_a_potential_with_less_curvature(self, rng):
-        """U - U~ along rays, for a unit Gaussian in whitened coordinates, has a largest value not far out."""
-        rays = rng.standard_normal((300, 3))
-        rays /= np.linalg.norm(rays, axis=1, keepdims=True)
-        for fitted in self.surrogates(rng):
-            distance = fitted.radius * np.geomspace(1.0, 1e4, 60)
-            white = distance[:, None, None] * rays
-            values = fitted.potential(fitted.whitening.from_white(white.reshape(-1, 3))).reshape(60, 300)
-            under = 0.5 * distance[:, None] ** 2 - values
+            # The under-estimate of a unit Gaussian in whitened coordinates is largest not far out.
+            under = (0.5 * distance[:, None] ** 2 - values)[:60]
             assert under[-1].max() < under[:40].max()
 
     def test_fit_inside_survives_the_rule(self, rng):
-        """Two wells: the trend alone would bend downwards; nodes make up for what the rule takes away."""
+        """Two wells: the best quadratic is concave; hidden units correct for the curvature that the rule adds."""
         x = rng.choice([-1.0, 1.0], (400, 1)) + 0.35 * rng.standard_normal((400, 1))
         wells = TrainingSet(x, 4.0 * (x[:, 0] ** 2 - 1) ** 2, 16.0 * x * (x**2 - 1))
         fitted = QuadraticNetwork(60, gain=3.0).fit(wells, rng)
         assert (fitted.potential(x) - wells.potential).std() < 0.05
 
-    def test_update_keeps_the_rule(self, rng):
+    def test_an_update_obeys_the_rule(self, rng):
         x = rng.standard_normal((60, 3))
         fitted = QuadraticNetwork().fit(TrainingSet(x, 0.5 * (x**2).sum(axis=1), x), rng)
         falling = TrainingSet(2.0 * x, 0.1 * x[:, 0], -20.0 * x)
         updated = fitted.update(falling)
-        trend = updated.lesson.basis.trend
+        trend = updated.problem.basis.trend
         assert np.linalg.eigvalsh(trend.matrix(updated.weights[: trend.size]))[0] >= MIN_CURVATURE - 1e-9
         assert updated.radius > fitted.radius
 
 
-def test_far_evaluations_are_left_out(rng):
+def test_evaluations_far_above_the_others_are_left_out(rng):
     training, _ = gaussian(rng, 60, 3)
     far = TrainingSet(np.full((1, 3), 1e3), [1e9], np.full((1, 3), 1e7))
     both = training.join(far)
@@ -238,17 +238,136 @@ def test_far_evaluations_are_left_out(rng):
         ({"gain": 0}, "gain"),
     ],
 )
-def test_bad_settings_are_named(settings, word):
+def test_bad_settings_are_rejected_by_name(settings, word):
     with pytest.raises(InputError, match=word):
         QuadraticNetwork(**settings)
 
 
-def test_whitening_of_another_dimension_is_refused(rng):
+def test_whitening_of_another_dimension_is_rejected(rng):
     training, _ = gaussian(rng, 10, 3)
     with pytest.raises(InputError, match="2 coordinates"):
         QuadraticNetwork(whitening=Whitening(np.zeros(2), np.eye(2))).fit(training, rng)
 
 
+class TestFastSolver:
+    """The solver for many gradients: the same weights as with all rows stacked, and its own choice of the ridge."""
+
+    DIM = 6
+    FEW, MANY = 15, 40  # fewer and more than the 21 entries of A
+
+    @pytest.fixture(autouse=True)
+    def even_for_small_problems(self, monkeypatch):
+        monkeypatch.setattr(quadratic, "_MAX_SPECTRAL", 0)
+
+    @pytest.fixture(params=[(0, False), (0, True), (9, False), (9, True)], ids=str)
+    def kind(self, request):
+        """Number of hidden units, and whether there are radial terms."""
+        return request.param
+
+    def evaluations(self, rng, n):
+        """Evaluate a skewed potential."""
+        x = 0.5 + rng.standard_normal((n, self.DIM))
+        return TrainingSet(x, (0.5 * x**2 + np.exp(0.4 * x)).sum(axis=1), x + 0.4 * np.exp(0.4 * x))
+
+    def problem(self, rng, kind, n, without_gradients=0):
+        training = self.evaluations(rng, n)
+        training.gradient[:without_gradients] = np.nan
+        identity = np.eye(self.DIM)
+        white = _without_normal(training.whiten(Whitening(np.zeros(self.DIM), identity)))
+        basis = QuadraticBasis.draw(white.position, kind[0], 1.0, kind[1], identity, rng)
+        return QuadraticProblem(basis, white, self.DIM / 3.0)
+
+    @pytest.mark.parametrize("n", [FEW, MANY])
+    @pytest.mark.parametrize("without_gradients", [0, 4])
+    @pytest.mark.parametrize("ridge", [1e-6, 1.0])
+    def test_the_weights_are_those_of_all_rows(self, kind, n, without_gradients, ridge, rng):
+        problem = self.problem(rng, kind, n, without_gradients)
+        assert problem.has_structure
+        assert problem.has_few_values == (n == self.FEW)
+        weights, used = problem.solve(ridge)
+        stacked, _ = LeastSquaresProblem.solve(problem, ridge)
+        assert used == ridge
+        np.testing.assert_allclose(weights, stacked, atol=1e-6 * np.abs(stacked).max())
+        rows = problem.rows()
+        matrix = rows.features.T @ (rows.weights[:, None] * rows.features) + ridge * np.diag(problem.penalty)
+        moment = rows.features.T @ (rows.weights * rows.targets)
+        np.testing.assert_allclose(matrix @ weights, moment, atol=1e-10 * np.abs(moment).max())
+
+    @pytest.mark.parametrize("n", [FEW, MANY])
+    def test_other_weights_for_a_given_curvature(self, kind, n, rng):
+        problem = self.problem(rng, kind, n)
+        held = problem.basis.trend.quadratic_part
+        weights = rng.standard_normal(problem.basis.size + 1)
+        expected = _refit(problem.updater(0.1), weights.copy(), held)
+        got = problem.solve_with_curvature(0.1, weights)
+        np.testing.assert_array_equal(got[held], weights[held])
+        np.testing.assert_allclose(got, expected, atol=1e-8 * np.abs(expected).max())
+
+    def test_the_score_is_that_of_fits_without_each_evaluation(self, kind, rng, monkeypatch):
+        n = self.FEW
+        monkeypatch.setattr(quadratic, "N_LEFT_OUT", n)
+        problem, ridge = self.problem(rng, kind, n), 0.3
+        basis, white, weight = problem.basis, problem.white, problem.gradient_weight
+        slopes = basis.gradient_features(white.position)
+        values, gradients = np.empty(n), np.empty((n, self.DIM))
+        for j in range(n):
+            others = np.arange(n) != j
+            rows = slopes[others].reshape(-1, basis.size)
+            matrix = weight * rows.T @ rows + ridge * np.diag(problem.penalty[:-1])
+            moment = weight * rows.T @ white.gradient[others].ravel()
+            value, slope = basis.value_and_gradient(white.position[[j]], np.linalg.solve(matrix, moment))
+            values[j], gradients[j] = white.value[j] - value[0], white.gradient[j] - slope[0]
+        expected = np.square(values - values.mean()).sum() + weight * np.square(gradients).sum()
+        assert LeftOut.sample(problem.equations).score(ridge) == pytest.approx(expected, rel=1e-9)
+
+    def test_noise_leads_to_a_stronger_ridge(self, rng):
+        problem = self.problem(rng, (0, False), self.FEW)
+        noise = rng.standard_normal(problem.white.gradient.shape) * 30.0
+        noisy = replace(problem, white=replace(problem.white, gradient=problem.white.gradient + noise))
+        assert choose_ridge(noisy.equations) > 10.0 * choose_ridge(problem.equations)
+
+    @pytest.mark.parametrize("n_hidden", [0, 20])
+    @pytest.mark.parametrize("n", [FEW, MANY])
+    def test_held_out_errors_are_no_larger_than_with_leave_one_out(self, n, n_hidden, rng, monkeypatch):
+        training, fresh = self.evaluations(rng, n), self.evaluations(rng, 300)
+
+        def error():
+            fitted = QuadraticNetwork(n_hidden).fit(training, np.random.default_rng(1))
+            return np.std(fitted.potential(fresh.position) - fresh.potential)
+
+        quick = error()
+        monkeypatch.setattr(quadratic, "_MAX_SPECTRAL", 10**12)
+        assert quick < 1.1 * error()
+
+    @pytest.mark.parametrize("n_hidden", [0, 10])
+    def test_updates_equal_a_fit_to_all(self, n_hidden, rng):
+        """With few values all is fitted again; with more values than entries of A rows are folded in."""
+        parts = [self.evaluations(rng, n) for n in (10, 1, 5, 12, 8)]
+        fitted = QuadraticNetwork(n_hidden).fit(parts[0], np.random.default_rng(2))
+        everything, updated, folded = parts[0], fitted, []
+        for part in parts[1:]:
+            everything, updated = everything.join(part), updated.update(part)
+            folded.append(updated.updater is not None)
+            white = _without_normal(everything.whiten(fitted.whitening))
+            shift = white.offset - fitted.problem.white.offset
+            white = replace(white, value=white.value + shift, offset=fitted.problem.white.offset)
+            weights, _ = LeastSquaresProblem.solve(replace(fitted.problem, white=white), fitted.ridge)
+            np.testing.assert_allclose(updated.trained_weights, weights, atol=1e-7 * np.abs(weights).max())
+            assert updated.radius == pytest.approx(guard_radius(white.position))
+        assert folded == [False, False, True, True]
+
+    @pytest.mark.parametrize("without_gradients", [10, FEW])
+    def test_it_is_not_used_with_few_gradients(self, without_gradients, rng):
+        assert not self.problem(rng, (0, False), self.FEW, without_gradients).has_structure
+
+    def test_positions_in_a_plane(self, rng):
+        x = rng.standard_normal((12, 2)) @ rng.standard_normal((2, 8))
+        fitted = QuadraticNetwork().fit(TrainingSet(x, (x**2).sum(axis=1), 2.0 * x), rng)
+        assert np.isfinite(fitted.potential(rng.standard_normal((20, 8)))).all()
+        np.testing.assert_allclose(fitted.potential(x), (x**2).sum(axis=1), atol=0.2)
+
+
+@pytest.mark.slow
 def test_surrogate_flow_on_the_banana(rng):
     """With 150 units, at least 0.95 of surrogate trajectories are accepted, exact Metropolis included."""
     target, step_size, n_steps, n = banana().target, 0.05, 14, 60

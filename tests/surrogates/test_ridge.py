@@ -1,4 +1,4 @@
-"""Ridge regression: all three solvers against brute force, the choice of strength, and hopeless systems."""
+"""Ridge regression: all three solvers against brute force, the choice of the ridge, and degenerate systems."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import pytest
 
 from leapwise.errors import InputError
 from leapwise.surrogates import ridge as ridge_module
-from leapwise.surrogates import ridge as solvers_module
-from leapwise.surrogates.ridge import RowGroups, search, solve_ridge
+from leapwise.surrogates.ridge import RowGroups, fibonacci_search, solve_ridge
 
 
 @pytest.fixture(params=["spectral", "cholesky"])
 def solver(request, monkeypatch):
-    """Use singular values, or a Cholesky factor: primal or dual, as the shape demands."""
+    """Use singular values, or a Cholesky factor (primal or dual, depending on the shape)."""
     monkeypatch.setattr(ridge_module, "MAX_SPECTRAL", 10**9 if request.param == "spectral" else 0)
     return request.param
 
@@ -72,7 +71,7 @@ def test_one_target_has_one_axis(solver, rng):
     np.testing.assert_array_equal(one.weights, two.weights[:, 0])
 
 
-def test_nothing_is_written_into_what_was_given(solver, rng):
+def test_arguments_are_not_changed(solver, rng):
     given = problem(rng, 30, 5)
     kept = [array.copy() for array in given]
     features, targets, weights, penalty = given
@@ -82,8 +81,8 @@ def test_nothing_is_written_into_what_was_given(solver, rng):
 
 
 @pytest.mark.parametrize("size", [20, 90])
-def test_the_strength_follows_the_noise(solver, size, rng):
-    """Noise-free targets want next to none; pure noise wants as much as there is; in between it predicts best."""
+def test_the_ridge_grows_with_the_noise(solver, size, rng):
+    """It is tiny without noise, the largest for pure noise, and predicts best in between."""
     features = rng.standard_normal((60, size)) / np.arange(1.0, size + 1)
     truth = rng.standard_normal(size)
     chosen = [
@@ -109,7 +108,7 @@ def test_the_choice_minimises_leave_one_out(solver, rng):
         assert np.square(best.leave_one_out).sum() <= np.square(other.leave_one_out).sum()
 
 
-def test_search_asks_for_five_of_twelve():
+def test_search_needs_five_scores_of_twelve():
     grid = np.arange(12.0)
     for best in grid:
         asked = []
@@ -118,11 +117,11 @@ def test_search_asks_for_five_of_twelve():
             asked.append(x)
             return (x - best) ** 2, -x
 
-        assert search(score, grid) == (best, -best)
+        assert fibonacci_search(score, grid) == (best, -best)
         assert len(asked) == 5 and len(set(asked)) == len(asked)
 
 
-class TestHopelessSystems:
+class TestDegenerateSystems:
     @pytest.mark.parametrize("ridge", [None, 0.0, 1e-300, 1.0])
     @pytest.mark.parametrize(
         "kind", ["zero", "equal rows", "equal columns", "no bias data", "huge", "tiny", "graded"]
@@ -210,26 +209,26 @@ def test_thinned_groups_stay_whole(rng):
 
 
 class TestManyRows:
-    """Enough for singular values to come from eigenvalues of the Gram matrix first."""
+    """So many that singular values are first found from eigenvalues of the Gram matrix."""
 
     @pytest.mark.parametrize("shape", [(150, 90), (90, 150)])
-    def test_the_quick_way_chooses_and_finds_the_same(self, shape, rng, monkeypatch):
+    def test_eigenvalues_give_the_same_ridge_and_weights(self, shape, rng, monkeypatch):
         features, targets, weights, penalty = problem(rng, *shape)
         quick = solve_ridge(features, targets, weights=weights, penalty=penalty)
-        monkeypatch.setattr(solvers_module, "_MANY", 10**9)
+        monkeypatch.setattr(ridge_module, "_MANY", 10**9)
         slow = solve_ridge(features, targets, weights=weights, penalty=penalty)
         assert quick.ridge == slow.ridge
         np.testing.assert_allclose(quick.weights, slow.weights, rtol=1e-6, atol=1e-9)
         np.testing.assert_allclose(quick.leave_one_out, slow.leave_one_out, rtol=1e-6, atol=1e-9)
 
-    def test_small_strengths_are_left_to_the_accurate_way(self, rng, monkeypatch):
-        """Targets that are exactly within reach of ill-conditioned features ask for next to no ridge."""
+    def test_a_small_ridge_is_found_from_accurate_singular_values(self, rng, monkeypatch):
+        """Targets in the span of ill-conditioned features lead to a tiny ridge."""
         features = rng.standard_normal((150, 80)) * np.logspace(0.0, -6.0, 80)
         targets = features @ (rng.standard_normal(80) / np.logspace(0.0, -6.0, 80))
         found = solve_ridge(features, targets)
-        monkeypatch.setattr(solvers_module, "_FELT", 0.0)
+        monkeypatch.setattr(ridge_module, "_SENSITIVE", 0.0)
         hasty = solve_ridge(features, targets)
-        monkeypatch.setattr(solvers_module, "_MANY", 10**9)
+        monkeypatch.setattr(ridge_module, "_MANY", 10**9)
         slow = solve_ridge(features, targets)
         np.testing.assert_array_equal(found.weights, slow.weights)
         assert not np.array_equal(found.weights, hasty.weights)

@@ -1,4 +1,4 @@
-"""Trend features, radial terms and the guard: derivatives, symmetry, smoothness."""
+"""Trend features, radial terms, the guard, and trends with hidden units: derivatives, symmetry, smoothness."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from conformance import assert_close, differences
 
 from leapwise.errors import InputError
-from leapwise.surrogates.trend import Guard, RadialTrend, TrendBasis
+from leapwise.surrogates.trend import Guard, QuadraticBasis, RadialTrend, TrendBasis
 
 DIM = 4
 BASES = {
@@ -96,12 +96,12 @@ class TestGuard:
         direction = np.array([0.6, 0.0, 0.8])
         return r[:, None] * direction
 
-    def test_is_nothing_inside(self):
+    def test_is_zero_inside(self):
         z = self.along(np.linspace(0.0, self.radius, 20))
         assert not self.guard.features(z).any()
         assert not self.guard.hessian(z, np.ones(1)).any()
 
-    def test_rises_like_half_the_square_of_the_way_beyond(self):
+    def test_rises_quadratically_beyond(self):
         r = np.linspace(self.radius, 50.0, 2000)
         value = self.guard.features(self.along(r))[:, 0]
         lag = 0.5 * (r - self.radius) ** 2 - value
@@ -109,13 +109,23 @@ class TestGuard:
         assert (np.diff(value) >= 0).all()
 
     def test_third_derivatives_have_no_jump(self):
-        """Where the guard begins its third derivative is zero on both sides, and grows with slope, not at once."""
+        """Where the guard begins, its third derivative is zero and grows continuously."""
         along = self.along(self.radius + np.array([-1e-3, 1e-4, 2e-4]))
         velocity = np.broadcast_to([1.0, 0.0, 0.0], along.shape)
         third = np.abs(self.guard.quadratic(along, np.ones(1), velocity)).max(axis=1)
         assert third[0] == 0.0
         assert 0.0 < third[1] < 1e-2
         assert third[2] / third[1] == pytest.approx(2.0, rel=0.05)
+
+
+@pytest.mark.parametrize("n_hidden", [0, 9])
+@pytest.mark.parametrize("radial", [False, True])
+def test_gram_matrix_of_gradients_of_a_trend_with_hidden_units(n_hidden, radial, white, rng):
+    basis = QuadraticBasis.draw(white, n_hidden, 1.0, radial, np.eye(DIM), rng)
+    target = rng.standard_normal(white.shape)
+    rows = basis.gradient_features(white).reshape(-1, basis.size)
+    np.testing.assert_allclose(basis.gradient_gram(white), rows.T @ rows, atol=1e-11)
+    np.testing.assert_allclose(basis.gradient_moment(white, target), rows.T @ target.ravel(), atol=1e-11)
 
 
 @pytest.mark.parametrize("dim", [0, -1, 1.5, "2"])

@@ -18,7 +18,7 @@
 from leapwise.surrogates.base import Fitted, Surrogate
 from leapwise.surrogates.fitc import FITC
 from leapwise.surrogates.gp import GaussianProcess
-from leapwise.surrogates.gp_likelihood import Hyperparameters
+from leapwise.surrogates.gp_posterior import Hyperparameters
 from leapwise.surrogates.network import RBFNetwork, SoftplusNetwork
 from leapwise.surrogates.online import PseudoinverseUpdater, RowUpdater
 from leapwise.surrogates.output_space import PriorPotential

@@ -16,7 +16,7 @@ hidden softplus units      `bases.SoftplusBasis`             `_hidden_value`, `_
 radial terms of a trend    `trend.TrendBasis`                `compiled_kernels.radial_terms`
 guard                      `trend.Guard`                     `compiled_kernels.guard_term`
 kernel nodes               `bases.RadialBasis`,              `compiled_kernels.kernel_term`
-                           `gp.LeaningBasis`
+                           `gp.GradientKernelBasis`
 trend, nodes and guard     their sum                         `compiled_kernels.FusedProcess`
 emulated outputs           `emulator.Emulator`               `_compile_outputs`
 =========================  ================================  ==================================================
@@ -67,7 +67,7 @@ from leapwise.surrogates.compiled_kernels import (
     radial_terms,
 )
 from leapwise.surrogates.emulator import CubicForms, Emulator
-from leapwise.surrogates.gp import LeaningBasis
+from leapwise.surrogates.gp import GradientKernelBasis
 from leapwise.surrogates.output_space import Potential, QuadraticPotential
 from leapwise.surrogates.outputs import FittedOutputs
 from leapwise.surrogates.trend import Guard, TrendBasis
@@ -187,7 +187,7 @@ class _Terms:
                 self.radial = weights[basis.quadratic_part.stop :]
         elif type(basis) is SoftplusBasis and self.hidden is None:
             self.hidden = basis.input_weights, basis.input_biases, weights
-        elif (type(basis) is RadialBasis or type(basis) is LeaningBasis) and self.nodes is None:
+        elif (type(basis) is RadialBasis or type(basis) is GradientKernelBasis) and self.nodes is None:
             self.nodes = basis, weights
         elif type(basis) is Guard and self.guard is None:
             self.guard = guard_term(basis, float(weights[0]))

@@ -40,13 +40,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from leapwise.surrogates.bases import Profile, RadialBasis, RationalQuadratic, SquaredExponential
-from leapwise.surrogates.gp import LeaningBasis
+from leapwise.surrogates.bases import RadialBasis, RadialProfile, RationalQuadratic, SquaredExponential
+from leapwise.surrogates.gp import GradientKernelBasis
 from leapwise.surrogates.trend import RADIAL_SCALES, Guard
 
 #: A function of a batch of rows.
 BatchFunction = Callable[[np.ndarray], np.ndarray]
-KernelBasis = RadialBasis | LeaningBasis
+KernelBasis = RadialBasis | GradientKernelBasis
 
 
 class RadialTerm(NamedTuple):
@@ -151,7 +151,7 @@ def _rational_slopes(u: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.multiply(h, h, out=u), h
 
 
-def _profile_form(profile: Profile) -> ProfileForm | None:
+def _profile_form(profile: RadialProfile) -> ProfileForm | None:
     if type(profile) is SquaredExponential:
         return ProfileForm(0.0, -1.0, 1.0, _exponential_heights, _exponential_slopes)
     if _is_rational(profile):
@@ -159,7 +159,7 @@ def _profile_form(profile: Profile) -> ProfileForm | None:
     return None
 
 
-def _is_rational(profile: Profile) -> bool:
+def _is_rational(profile: RadialProfile) -> bool:
     """Whether a profile is 1 / (1 + rho)."""
     return type(profile) is RationalQuadratic and profile.alpha == 1.0
 
@@ -179,7 +179,7 @@ def _radial_nodes(basis: RadialBasis, weights: np.ndarray, form: ProfileForm) ->
     return KernelTerm(value, gradient)
 
 
-def _leaning_nodes(basis: LeaningBasis, weights: np.ndarray, form: ProfileForm) -> KernelTerm:
+def _leaning_nodes(basis: GradientKernelBasis, weights: np.ndarray, form: ProfileForm) -> KernelTerm:
     n, g = len(basis.centres), basis.length**-2.0
     argument = _argument(basis.centres, np.full(1, g), form)
     alpha, lean = weights[:n], g * weights[n:].reshape(basis.centres.shape)
@@ -237,7 +237,7 @@ class FusedProcess:
         Of the quadratic trend.
     radial : ndarray of shape (3,) or (0,)
         Weights of the radial terms, if there are any.
-    basis : RadialBasis or LeaningBasis
+    basis : RadialBasis or GradientKernelBasis
         Nodes with the profile 1 / (1 + rho).
     weights : ndarray of shape (basis.size,)
     guard : RadialTerm

@@ -1,49 +1,46 @@
-r"""Ridge regression that learns further rows without seeing the past again.
+r"""Least squares that learns further rows without the earlier ones: a stable update, and the paper's.
 
-The weights minimise :math:`\|H v - T\|^2 + \sum_i \lambda_i v_i^2`, so they are the least-squares solution for stacked
-rows, with :math:`\sqrt{\lambda_i}` on the diagonal of :math:`\Lambda^{1/2}`:
+**`RowUpdater`** is the update to use. The weights minimise :math:`\|H v - T\|^2 + \sum_i \lambda_i v_i^2`. They are the
+least-squares solution for stacked rows, with :math:`\sqrt{\lambda_i}` on the diagonal of :math:`\Lambda^{1/2}`:
 
 .. math::
     \begin{bmatrix} \Lambda^{1/2} \\ H \end{bmatrix} = Q R, \qquad R\, v = z, \qquad
     z = Q^T \begin{bmatrix} 0 \\ T \end{bmatrix}.
 
-The triangle R and the projected targets z say everything about the rows. Further rows :math:`(P, S)` are folded in by
-making :math:`[R; P]` triangular again with reflections that leave the zeros of R alone (LAPACK's ``tpqrt``), and
-applying the same reflections to :math:`[z; S]`. No Gram matrix is formed, so round-off does not grow with the square of
-the condition number. Measured after 10^5 single rows with a ridge of 1e-8: predictions differ from those of one QR of
-all rows by 1e-14 of their spread, and by 3e-12 where the features have a condition of 1e12.
+The triangle R and the projected targets z are all that is kept of the rows. For further rows :math:`(P, S)`,
+:math:`[R; P]` is made triangular again by reflections that use the zeros of R (LAPACK's ``tpqrt``), and the same
+reflections are applied to :math:`[z; S]`. No Gram matrix is formed, so round-off does not grow with the square of the
+condition number. Measured after 10^5 single rows with a ridge of 1e-8: predictions differ from those of one QR of all
+rows by 1e-14 of their spread, and by 3e-12 if the features have a condition number of 1e12.
 
-A row costs O(s^2) for s features, whatever came before, and O(s) while it waits: rows are folded in blocks, because a
-block of 64 costs little more than a few rows one by one.
+A row costs O(s^2) for s features, however many came before. Rows are collected and folded in blocks, because a block of
+64 rows costs little more than a few single rows.
 
-The paper's one-row update of the output weights (Proposition 1, proved in appendix C).
-
+**`PseudoinverseUpdater`** is the paper's one-row update of the output weights (Proposition 1, proved in appendix C).
 Least-squares weights of least norm are :math:`v = H^\dagger T`. A further row :math:`(h, t)` changes them to
 
-.. math:: v_{k+1} = v_k + (t - h^T v_k)\, b, \qquad c = \Phi_k h,
+.. math:: v_{k+1} = v_k + (t - h^T v_k)\, b, \qquad c = \Phi_k h.
 
-with two cases. Where the row brings a new direction, :math:`c \ne 0`,
+There are two cases. If the row is in the span of earlier rows, (i) :math:`c = 0`,
+
+.. math:: b = \Theta_k h / (1 + h^T \Theta_k h), \qquad \Phi_{k+1} = \Phi_k, \qquad
+          \Theta_{k+1} = \Theta_k - \Theta_k h\, b^T,
+
+and if it brings a new direction, (ii) :math:`c \ne 0`,
 
 .. math::
     b = c / \|c\|^2, \qquad \Phi_{k+1} = \Phi_k - \Phi_k h\, b^T, \qquad
-    \Theta_{k+1} = (I - b h^T)\, \Theta_k\, (I - h b^T) + b b^T,
+    \Theta_{k+1} = (I - b h^T)\, \Theta_k\, (I - h b^T) + b b^T .
 
-and where it does not, :math:`c = 0`,
+:math:`\Phi = I - H^T (H^T)^\dagger` projects on the null space of the features and
+:math:`\Theta = H^\dagger (H^\dagger)^T` is the pseudo-inverse of their Gram matrix.
 
-.. math:: b = \Theta_k h / (1 + h^T \Theta_k h), \qquad \Phi_{k+1} = \Phi_k, \qquad
-          \Theta_{k+1} = \Theta_k - \Theta_k h\, b^T.
-
-:math:`\Phi = I - H^T (H^T)^\dagger` projects onto the null space of the features and :math:`\Theta = H^\dagger
-(H^\dagger)^T` is the pseudo-inverse of their Gram matrix.
-
-In floating point :math:`c` is never zero, and taken literally the proposition divides by the square of round-off. Here
-:math:`c` counts as zero when :math:`\|c\| \le \text{tolerance} \cdot \|h\|`. A smaller tolerance is not a better one:
-round-off :math:`\epsilon` turns a new direction by :math:`\epsilon / \text{tolerance}`, and once that is
-seen as new again the projector is lost. Measured from a batch start with the default, predictions stay within 1e-8 of
-the batch's up to a condition of 1e5; worse directions are left out as if nobody had seen them. `RowUpdater` has no
-such limit: it is the update to use, and this one is here because the paper has it.
-
-A surrogate that has taken a `Lesson`, and learns further evaluations row by row.
+In floating point :math:`c` is never exactly zero, and the proposition taken literally divides by the square of
+round-off. Here :math:`c` counts as zero if :math:`\|c\| \le \text{tolerance} \cdot \|h\|`. A smaller tolerance is not
+better: round-off :math:`\epsilon` rotates a new direction by :math:`\epsilon / \text{tolerance}`, and if that rotation
+is taken for a new direction again, the projector is lost. Measured with the default after a start from a batch:
+predictions stay within 1e-8 of those of the batch up to a condition number of 1e5; directions that are worse are
+ignored. `RowUpdater` has no such limit.
 """
 
 from __future__ import annotations
@@ -59,16 +56,16 @@ from leapwise.checks import require_real, require_whole
 from leapwise.errors import InputError
 from leapwise.surrogates.ridge import require_rows
 
-# Measured at s = 2000, in products of an s x s matrix with a vector: a row costs 0.5 to 2 in blocks, alone 15 to 40.
-_BLOCK = 64
-_PANEL = 32
+#: Rows in a block, and columns that LAPACK treats together. Measured at s = 2000, in products of an s x s matrix with a
+#: vector: a row costs 0.5 to 2 in such blocks, and 15 to 40 alone.
+_BLOCK, _PANEL = 64, 32
 
 
 @dataclass(frozen=True, eq=False)
 class RowUpdater:
-    """Ridge-regression weights that learn further rows of features.
+    """Ridge-regression weights that can learn further rows of features.
 
-    Make one by `start` or `from_rows`. It never changes: `append` returns a new one, which shares what it can.
+    Make one by `start` or `from_rows`. It never changes: `append` returns a new one.
 
     Attributes
     ----------
@@ -76,10 +73,10 @@ class RowUpdater:
         R of the rows folded so far.
     projection : ndarray of shape (s,) or (s, m)
         z of the rows folded so far.
-    waiting : tuple of (features, targets)
+    pending : tuple of (features, targets)
         Rows that are not folded yet.
     n_rows : int
-        Rows learnt in all.
+        Number of rows learned in all.
 
     Examples
     --------
@@ -91,7 +88,7 @@ class RowUpdater:
 
     triangle: np.ndarray
     projection: np.ndarray
-    waiting: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
+    pending: tuple[tuple[np.ndarray, np.ndarray], ...] = ()
     n_rows: int = 0
 
     def __post_init__(self) -> None:
@@ -105,10 +102,10 @@ class RowUpdater:
         Parameters
         ----------
         n_features : int
-            Called s elsewhere.
+            Number s of features.
         ridge : float or array_like of shape (s,)
-            Penalty of squared weights, one for all or one for each; 0 penalises nothing, and where rows then leave
-            weights undecided, those of least norm are chosen.
+            Penalty of squared weights, one for all or one for each. With 0, weights that the rows do not determine
+            are those of least norm.
         n_targets : int, optional
             Number m of targets; the weights are then ``(s, m)``. One target and weights ``(s,)`` if not given.
         """
@@ -134,40 +131,40 @@ class RowUpdater:
         return empty.append(rows, values, row_weights=row_weights)
 
     def append(self, features: object, targets: object, *, row_weights: object = None) -> RowUpdater:
-        """Learn further rows.
+        """Return an updater with further rows.
 
         Parameters
         ----------
         features : array_like of shape (k, s)
-            Of values, or derivatives of features where the targets are components of gradients.
+            Features, or their derivatives where the targets are components of gradients.
         targets : array_like of shape (k,) or (k, m)
         row_weights : array_like of shape (k,), optional
-            How much the squared error of each row counts; 1 if not given.
+            Weight of the squared error of each row; 1 if not given.
         """
         rows, values = require_rows(features, targets)
         if rows.shape[1] != len(self.triangle) or values.shape[1:] != self.projection.shape[1:]:
             shape = ", ".join(map(str, ("k", *self.projection.shape[1:])))
             raise InputError(
                 f"features and targets must have shapes (k, {len(self.triangle)}) and ({shape}) like earlier rows, "
-                f"got {rows.shape} and {values.shape}; use the features it was started with"
+                f"got {rows.shape} and {values.shape}; use the features of the first rows"
             )
         if not len(rows):
             return self
         if row_weights is not None:
             scale = np.sqrt(_require_row_weights(row_weights, len(rows)))
             rows, values = rows * scale[:, None], (values.T * scale).T
-        waiting, n_rows = (*self.waiting, (rows, values)), self.n_rows + len(rows)
-        if sum(len(block) for block, _ in waiting) < _BLOCK:
-            return replace(self, waiting=waiting, n_rows=n_rows)
-        return RowUpdater(*_fold(self.triangle, self.projection, waiting), (), n_rows)
+        pending, n_rows = (*self.pending, (rows, values)), self.n_rows + len(rows)
+        if sum(len(block) for block, _ in pending) < _BLOCK:
+            return replace(self, pending=pending, n_rows=n_rows)
+        return RowUpdater(*_fold(self.triangle, self.projection, pending), (), n_rows)
 
     @cached_property
     def weights(self) -> np.ndarray:
         """The weights after all rows, ``(s,)`` or ``(s, m)``; read-only.
 
-        Asking folds the waiting rows in for this answer alone, so that it changes nothing about later ones.
+        Pending rows are folded for this result only, so reading the weights does not change later results.
         """
-        weights = _solve(*_fold(self.triangle, self.projection, self.waiting))
+        weights = _solve(*_fold(self.triangle, self.projection, self.pending))
         weights.flags.writeable = False
         return weights
 
@@ -184,14 +181,14 @@ def _require_row_weights(row_weights: object, n: int) -> np.ndarray:
 
 
 def _fold(
-    triangle: np.ndarray, projection: np.ndarray, waiting: tuple[tuple[np.ndarray, np.ndarray], ...]
+    triangle: np.ndarray, projection: np.ndarray, pending: tuple[tuple[np.ndarray, np.ndarray], ...]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the triangle and projected targets with the waiting rows folded in."""
-    if not any(len(block) for block, _ in waiting):
+    """Fold the pending rows into the triangle and the projected targets."""
+    if not any(len(block) for block, _ in pending):
         return triangle, projection
-    rows = np.asfortranarray(np.concatenate([block for block, _ in waiting]))
-    values = np.concatenate([block for _, block in waiting])
-    panel = min(_PANEL, max(1, len(triangle) // 4))  # so narrow that few features are not worth threads
+    rows = np.asfortranarray(np.concatenate([block for block, _ in pending]))
+    values = np.concatenate([block for _, block in pending])
+    panel = min(_PANEL, max(1, len(triangle) // 4))  # narrow for few features, so that BLAS starts no threads
     triangle, reflections, blocks, _ = dtpqrt(0, panel, triangle, rows, overwrite_b=True)
     columns = projection.reshape(len(triangle), -1)
     folded, _, _ = dtpmqrt(0, reflections, blocks, columns, values.reshape(len(rows), -1), trans="T")
@@ -199,7 +196,7 @@ def _fold(
 
 
 def _solve(triangle: np.ndarray, projection: np.ndarray) -> np.ndarray:
-    """Solve for the weights, those of least norm where the rows do not decide them."""
+    """Solve for the weights, those of least norm where the rows do not determine them."""
     diagonal, roundoff = np.abs(np.diag(triangle)), len(triangle) * np.finfo(float).eps
     if diagonal.min() > roundoff * diagonal.max():
         return np.asarray(solve_triangular(triangle, projection, check_finite=False))
@@ -217,12 +214,12 @@ class PseudoinverseUpdater:
     weights : ndarray of shape (s,) or (s, m)
         Those of least norm among the least-squares solutions.
     null_projector : ndarray of shape (s, s)
-        Onto what no row has shown yet (Phi).
+        Projector on the directions that no row has had yet (Phi).
     gram_pinv : ndarray of shape (s, s)
         Pseudo-inverse of the features' Gram matrix (Theta).
     tolerance : float
-        A row whose part outside the span of earlier rows is at most this share of it brings nothing new. 0 is the
-        proposition taken literally, which diverges.
+        If at most this share of a row is outside the span of earlier rows, it counts as inside. 0 is the proposition
+        taken literally, which diverges.
 
     Examples
     --------
@@ -244,9 +241,8 @@ class PseudoinverseUpdater:
     def from_rows(cls, features: object, targets: object, *, tolerance: float = 1e-5) -> PseudoinverseUpdater:
         """Start from rows ``(n, s)`` and their targets ``(n,)`` or ``(n, m)``; n may be 0.
 
-        Singular values up to a tenth of `tolerance` times the largest count as zero: what is left out here must not
-        come back with the next row. For a ridge, let the first rows be
-        ``sqrt(ridge) * eye(s)``, with targets 0.
+        Singular values up to a tenth of `tolerance` times the largest count as zero, so that directions ignored here
+        stay ignored when rows are appended. For a ridge, let the first rows be ``sqrt(ridge) * eye(s)`` with targets 0.
         """
         if not 0.0 <= tolerance < 1.0:
             raise InputError(
@@ -262,12 +258,12 @@ class PseudoinverseUpdater:
         return cls(inverse @ (left.T @ values), null_projector, inverse @ inverse.T, tolerance)
 
     def append(self, row: object, target: object) -> PseudoinverseUpdater:
-        """Learn one row of features ``(s,)`` and its target, a number or ``(m,)``."""
+        """Return an updater with one more row of features ``(s,)`` and its target, a number or ``(m,)``."""
         h, t = require_real(row, "row"), require_real(target, "target")
         if h.shape != self.weights.shape[:1] or t.shape != self.weights.shape[1:]:
             raise InputError(
                 f"row and target must have shapes {self.weights.shape[:1]} and {self.weights.shape[1:]}, got "
-                f"{h.shape} and {t.shape}; append one row at a time, with the features it started with"
+                f"{h.shape} and {t.shape}; append one row at a time, with the features of the first rows"
             )
         c, image = self.null_projector @ h, self.gram_pinv @ h
         growth = 1.0 + h @ image
