@@ -50,13 +50,11 @@ from leapwise.surrogates.bases import (
     SquaredExponential,
     SumBasis,
 )
-from leapwise.surrogates.elm import Lesson
 from leapwise.surrogates.emulator import CubicBasis, CubicForms, Emulator, OutputFeatures
 from leapwise.surrogates.fitc import FittedFITC, SparsePosterior
-from leapwise.surrogates.gp import FittedProcess, LeaningBasis
-from leapwise.surrogates.gp_posterior import Kernel as Covariance
-from leapwise.surrogates.gp_posterior import Posterior, Rows
-from leapwise.surrogates.network import FittedNetwork
+from leapwise.surrogates.gp import FittedProcess, GradientKernelBasis
+from leapwise.surrogates.gp_posterior import Covariance, ObservedRows, Posterior
+from leapwise.surrogates.network import FittedNetwork, LeastSquaresProblem
 from leapwise.surrogates.output_space import (
     ComponentMisfit,
     OutputSpace,
@@ -65,11 +63,10 @@ from leapwise.surrogates.output_space import (
     WhitePrior,
 )
 from leapwise.surrogates.outputs import FittedOutputs
-from leapwise.surrogates.quadratic import FittedQuadratic, QuadraticLesson
-from leapwise.surrogates.quadratic_solver import QuadraticBasis
+from leapwise.surrogates.quadratic import FittedQuadratic, QuadraticProblem
 from leapwise.surrogates.ridge import PrimalSolver, RidgeSolution, RowGroups
 from leapwise.surrogates.training import WhiteSet
-from leapwise.surrogates.trend import Guard, RadialTrend, TrendBasis
+from leapwise.surrogates.trend import Guard, QuadraticBasis, RadialTrend, TrendBasis
 from leapwise.targets import AnyTarget
 from leapwise.warmup import ARNSHMC, RNSHMC, RNSRMHMC, Auto
 
@@ -127,7 +124,7 @@ ARCHIVE = Archive(
         "expansion": Stored(Expansion),
         "softplus-basis": Stored(SoftplusBasis),
         "radial-basis": Stored(RadialBasis),
-        "leaning-basis": Stored(LeaningBasis),
+        "gradient-kernel-basis": Stored(GradientKernelBasis),
         "sum-basis": Stored(SumBasis),
         "quadratic-basis": Stored(QuadraticBasis),
         "cubic-basis": Stored(CubicBasis),
@@ -136,8 +133,8 @@ ARCHIVE = Archive(
         "guard": Stored(Guard),
         "squared-exponential": Stored(SquaredExponential),
         "rational-quadratic": Stored(RationalQuadratic),
-        "network-rows": Stored(Lesson),
-        "quadratic-rows": Stored(QuadraticLesson),
+        "least-squares-problem": Stored(LeastSquaresProblem),
+        "quadratic-problem": Stored(QuadraticProblem),
         "ridge-solution": Stored(RidgeSolution),
         "primal-solver": Stored(PrimalSolver),
         "row-groups": Stored(RowGroups),
@@ -145,7 +142,7 @@ ARCHIVE = Archive(
         "pseudoinverse-updater": Stored(PseudoinverseUpdater),
         "covariance": Stored(Covariance),
         "posterior": Stored(Posterior),
-        "posterior-rows": Stored(Rows),
+        "observed-rows": Stored(ObservedRows),
         "sparse-posterior": Stored(SparsePosterior),
         "emulator": Stored(Emulator),
         "cubic-forms": Stored(CubicForms),
