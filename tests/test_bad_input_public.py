@@ -40,12 +40,12 @@ class Model:
     def target(self, **settings):
         return lw.Target(self.value, self.score, dim=2, **settings)
 
-    def answers(self, answer, **settings):
-        """A target with another answer, evaluated and remembered all the same."""
+    def returning(self, returned, **settings):
+        """A target that returns something else; its calls are counted all the same."""
 
         def log_density(x):
             self.value(x)
-            return answer(x) if callable(answer) else answer
+            return returned(x) if callable(returned) else returned
 
         return lw.Target(log_density, self.score, dim=2, **settings)
 
@@ -239,23 +239,23 @@ SAMPLE = {
 }
 ONE_EVALUATION = {
     "-inf start": (
-        lambda m: m.sample(m.answers(-np.inf)),
+        lambda m: m.sample(m.returning(-np.inf)),
         StartError,
         "[0.5 , 0.25]",
         ["where the log-density is finite"],
     ),
-    "NaN start": (lambda m: m.sample(m.answers(np.nan)), EvaluationError, "nan", ["return -inf"]),
+    "NaN start": (lambda m: m.sample(m.returning(np.nan)), EvaluationError, "nan", ["return -inf"]),
     "exception in the model": (
-        lambda m: m.sample(m.answers(fail)),
+        lambda m: m.sample(m.returning(fail)),
         EvaluationError,
         "ConnectionError: the solver is down",
         ["fix the model"],
     ),
-    "nothing back": (lambda m: m.sample(m.answers(None)), OutputError, "NoneType", ["return statement"]),
-    "a vector back": (lambda m: m.sample(m.answers(lambda x: -x)), OutputError, "(2,)", ["sum over"]),
-    "complex back": (lambda m: m.sample(m.answers(1j)), OutputError, "complex128", ["convert"]),
-    "object back": (lambda m: m.sample(m.answers({})), OutputError, "dict", ["convert"]),
-    "text back": (lambda m: m.sample(m.answers("low")), OutputError, "str", ["convert"]),
+    "nothing back": (lambda m: m.sample(m.returning(None)), OutputError, "NoneType", ["return statement"]),
+    "a vector back": (lambda m: m.sample(m.returning(lambda x: -x)), OutputError, "(2,)", ["sum over"]),
+    "complex back": (lambda m: m.sample(m.returning(1j)), OutputError, "complex128", ["convert"]),
+    "object back": (lambda m: m.sample(m.returning({})), OutputError, "dict", ["convert"]),
+    "text back": (lambda m: m.sample(m.returning("low")), OutputError, "str", ["convert"]),
     "a wide gradient": (
         lambda m: m.sample(lw.Target(m.value, lambda x: np.ones(5), dim=2)),
         OutputError,

@@ -1,4 +1,4 @@
-"""Models that do what models do to those who run them. Each is nested, so that cloudpickle sends it whole."""
+"""Models that fail in the ways that models do. Each is nested, so that cloudpickle sends its code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OK, RAISE, UNPICKLABLE, EXIT, HANG, DIE, NAN = 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0
 
 
 def moody():
-    """Return a target whose first parameter says what it does, and whose second goes into the answer."""
+    """Return a target whose first parameter says what it does, and whose second goes into the attempt."""
 
     def log_density(x):
         what = x[0]
@@ -90,20 +90,22 @@ def rows(*whats):
 
 
 def gather(engine, parameters, **options):
-    """Return the answers by their row, each there exactly once."""
+    """Return the attempts by their row, each there exactly once."""
     found = {}
-    for answer in engine.evaluate(parameters, **{"gradient": False, **options}):
-        for row in answer.rows:
+    for attempt in engine.evaluate(parameters, **{"gradient": False, **options}):
+        for row in attempt.rows:
             assert int(row) not in found
-            found[int(row)] = answer
+            found[int(row)] = attempt
     assert sorted(found) == list(range(len(parameters)))
     return [found[i] for i in range(len(parameters))]
 
 
 def values(engine, parameters, **options):
-    """Return the log-density of each row, all of which must have been answered."""
+    """Return the log-density of each row, none of which may have failed."""
     found = gather(engine, parameters, **options)
-    for answer in found:
-        if answer.error is not None:
-            raise answer.error
-    return np.array([answer.values.log_density[list(answer.rows).index(i)] for i, answer in enumerate(found)])
+    for attempt in found:
+        if attempt.error is not None:
+            raise attempt.error
+    return np.array(
+        [attempt.values.log_density[list(attempt.rows).index(i)] for i, attempt in enumerate(found)]
+    )

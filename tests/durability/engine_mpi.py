@@ -20,8 +20,8 @@ def main():
             values(InProcess(sums()), parameters, one_by_one=True),
         )
         kinds = [
-            type(answer.error).__name__
-            for answer in gather(OnExecutor(moody(), pool), rows(OK, RAISE, EXIT, OK))
+            type(attempt.error).__name__
+            for attempt in gather(OnExecutor(moody(), pool), rows(OK, RAISE, EXIT, OK))
         ]
         print(json.dumps({"same": same, "kinds": kinds, "workers": pool.num_workers}), flush=True)
 

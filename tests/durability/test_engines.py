@@ -1,4 +1,4 @@
-"""Engines in this process and on threads: every row has one answer, whatever the model does."""
+"""Engines in this process and on threads: every row has one attempt, whatever the model does."""
 
 from __future__ import annotations
 
@@ -38,21 +38,21 @@ def engine_of(request):
         )
 
 
-class TestEveryRowHasOneAnswer:
+class TestEveryRowHasOneAttempt:
     def test_values_and_gradients(self, engine_of):
         engine, parameters = engine_of(moody()), rows(OK, OK, OK)
-        for i, answer in enumerate(gather(engine, parameters, gradient=True)):
-            assert answer.values.log_density[0] == -0.5 * i**2
-            assert np.array_equal(answer.values.gradient, -parameters[i : i + 1])
-        assert all(answer.values.gradient is None for answer in gather(engine, parameters))
+        for i, attempt in enumerate(gather(engine, parameters, gradient=True)):
+            assert attempt.values.log_density[0] == -0.5 * i**2
+            assert np.array_equal(attempt.values.gradient, -parameters[i : i + 1])
+        assert all(attempt.values.gradient is None for attempt in gather(engine, parameters))
 
-    def test_nothing_asked_nothing_answered(self, engine_of):
+    def test_no_rows_no_attempts(self, engine_of):
         assert list(engine_of(moody()).evaluate(np.empty((0, 2)), gradient=False)) == []
         assert list(engine_of(sums()).evaluate(np.empty((0, 40)), gradient=False)) == []
 
-    def test_what_the_model_does_is_an_answer(self, engine_of):
+    def test_what_the_model_does_ends_as_an_attempt(self, engine_of):
         found = gather(engine_of(moody()), rows(OK, RAISE, EXIT, NAN, OK))
-        assert [type(answer.error) for answer in found] == [
+        assert [type(attempt.error) for attempt in found] == [
             type(None),
             KeyError,
             ModelError,
@@ -90,8 +90,8 @@ class TestInProcess:
     def test_a_vectorised_target_is_called_once(self):
         sizes = []
         target = Target(lambda x: sizes.append(len(x)) or -np.sum(x**2, axis=1), dim=2, vectorized=True)
-        (answer,) = InProcess(target).evaluate(np.ones((4, 2)), gradient=False)
-        assert list(answer.rows) == [0, 1, 2, 3] and len(answer.values.log_density) == 4
+        (attempt,) = InProcess(target).evaluate(np.ones((4, 2)), gradient=False)
+        assert list(attempt.rows) == [0, 1, 2, 3] and len(attempt.values.log_density) == 4
         list(InProcess(target).evaluate(np.ones((3, 2)), gradient=False, one_by_one=True))
         list(InProcess(target, timeout=5).evaluate(np.ones((2, 2)), gradient=False))
         assert sizes == [4, 1, 1, 1, 1, 1]
@@ -99,8 +99,8 @@ class TestInProcess:
     def test_rows_are_evaluated_as_they_are_asked_for(self):
         seen = []
         target = Target(lambda x: seen.append(x[0]) or 0.0, dim=1)
-        answers = InProcess(target).evaluate(np.arange(3.0)[:, None], gradient=False)
-        next(answers)
+        attempts = InProcess(target).evaluate(np.arange(3.0)[:, None], gradient=False)
+        next(attempts)
         assert seen == [0.0]
 
     def test_ctrl_c_is_for_the_run(self):
@@ -113,11 +113,11 @@ class TestInProcess:
 
     def test_closed(self):
         engine = InProcess(moody())
-        answers = engine.evaluate(rows(OK, OK), gradient=False)
-        next(answers)
+        attempts = engine.evaluate(rows(OK, OK), gradient=False)
+        next(attempts)
         engine.close()
         with pytest.raises(EngineClosed):
-            next(answers)
+            next(attempts)
 
 
 class TestThreads:
@@ -142,8 +142,8 @@ class TestThreads:
                 rng = np.random.default_rng(i)
                 for _ in range(20):
                     x = rng.uniform(size=(1, 2))
-                    (answer,) = engine.evaluate(x, gradient=False)
-                    assert answer.values.log_density[0] == -0.5 * float(x[0] @ x[0])
+                    (attempt,) = engine.evaluate(x, gradient=False)
+                    assert attempt.values.log_density[0] == -0.5 * float(x[0] @ x[0])
 
             list(chains.map(chain, range(20)))
 
@@ -151,9 +151,9 @@ class TestThreads:
         seen = []
         target = Target(lambda x: seen.append(x[0]) or time.sleep(0.05) or 0.0, dim=1)
         with ThreadPoolExecutor(1) as threads:
-            answers = OnExecutor(target, threads).evaluate(np.arange(20.0)[:, None], gradient=False)
-            next(answers)
-            answers.close()
+            attempts = OnExecutor(target, threads).evaluate(np.arange(20.0)[:, None], gradient=False)
+            next(attempts)
+            attempts.close()
         assert len(seen) <= 3
 
     def test_closing_wakes_those_who_wait(self):
@@ -234,7 +234,7 @@ class TestLostOnTheWay:
             values(engine, rows(OK))
 
 
-def test_after_a_time_out_the_worker_has_a_target_that_nobody_writes_into(monkeypatch):
+def test_after_a_time_out_the_worker_builds_a_new_target(monkeypatch):
     pytest.importorskip("cloudpickle", reason="cloudpickle comes with the extra parallel")
     monkeypatch.setattr("leapwise.execution.worker._targets", {})
     built = []

@@ -18,7 +18,7 @@ from leapwise import Target, sample
 from leapwise.errors import EvaluationTimeout, ModelError, WorkerError
 from leapwise.execution import InProcess, OnExecutor
 
-pytest.importorskip("distributed", reason="Dask comes with the extra dask")
+distributed = pytest.importorskip("distributed", reason="Dask comes with the extra dask")
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +33,10 @@ def test_the_same_values_as_alone_here(client):
     assert np.array_equal(values(OnExecutor(sums(), client.get_executor()), parameters), expected)
 
 
-def test_what_the_model_does_is_an_answer(client):
+def test_what_the_model_does_ends_as_an_attempt(client):
     engine = OnExecutor(moody(), client, timeout=0.5)  # the client itself will do
     found = gather(engine, rows(OK, RAISE, EXIT, HANG, OK))
-    assert [type(answer.error) for answer in found] == [
+    assert [type(attempt.error) for attempt in found] == [
         type(None),
         KeyError,
         ModelError,
@@ -58,12 +58,12 @@ def test_the_same_row_again_is_evaluated_again(client, tmp_path):
     assert [values(engine, rows(OK))[0] for _ in range(3)] == [0.0, 1.0, 2.0]
 
 
-def test_a_client_that_is_closed_is_not_waited_for(monkeypatch):
-    monkeypatch.setattr("leapwise.execution.executor._LOOK_EVERY", 0.2)
-    with dask_client(workers=1) as found:
-        engine = OnExecutor(moody(), found.get_executor())
+def test_a_closed_client_is_not_waited_for(client, monkeypatch):
+    monkeypatch.setattr("leapwise.execution.executor._CHECK_EVERY", 0.2)
+    with distributed.Client(client.cluster, set_as_default=False) as second:
+        engine = OnExecutor(moody(), second.get_executor())
         values(engine, rows(OK))
-        threading.Timer(0.3, found.close).start()
+        threading.Timer(0.3, second.close).start()
         with pytest.raises(WorkerError, match="cannot be made again"):
             gather(engine, rows(HANG))
 

@@ -48,15 +48,15 @@ class TestWorkers:
         expected = values(InProcess(sums()), parameters, one_by_one=True)
         assert np.array_equal(values(OnExecutor(sums(), workers), parameters), expected)
 
-    def test_what_the_model_does_is_an_answer(self, workers):
+    def test_what_the_model_does_ends_as_an_attempt(self, workers):
         found = gather(
             OnExecutor(moody(), workers, timeout=0.5), rows(OK, RAISE, EXIT, UNPICKLABLE, HANG, OK)
         )
-        kinds = [type(answer.error) for answer in found]
+        kinds = [type(attempt.error) for attempt in found]
         assert kinds == [type(None), KeyError, ModelError, ModelError, EvaluationTimeout, type(None)]
         assert found[5].values.log_density[0] == -12.5
-        for answer, words in zip(found[1:4], ["as asked", "SystemExit", "as asked"], strict=True):
-            (note,) = answer.error.__notes__
+        for attempt, words in zip(found[1:4], ["as asked", "SystemExit", "as asked"], strict=True):
+            (note,) = attempt.error.__notes__
             assert words in note and "log_density" in note  # the traceback, as it was there
 
     def test_a_target_is_sent_only_to_workers_that_ask(self, workers, monkeypatch):
@@ -71,7 +71,7 @@ class TestWorkers:
         monkeypatch.setattr(engine.pool, "submit", watched)
         for x in np.random.default_rng(1).uniform(size=(60, 1, 2)):
             values(engine, x)
-        # What is sent again need not reach the worker that asked, so that it may take more than one for each.
+        # A row that is sent again need not reach the worker that lacked the target: it may take more than one for each.
         assert 1 <= sum(sent) <= 10 and not any(sent[-20:])
 
     def test_built_once_in_each_process(self, workers, tmp_path):
@@ -83,7 +83,13 @@ class TestWorkers:
 
 
 class TestDeaths:
-    @pytest.mark.parametrize("make", [on_cores(2), process_pool], ids=["loky", "processes"])
+    @pytest.mark.parametrize(
+        "make",
+        [
+            pytest.param(on_cores(2), id="loky"),
+            pytest.param(process_pool, id="processes", marks=pytest.mark.slow),
+        ],
+    )
     def test_a_death_costs_only_time(self, make, tmp_path):
         engine = OnExecutor(dies_once(str(tmp_path)), make)
         assert np.array_equal(values(engine, rows(OK, OK)), [0.0, -0.5])
@@ -107,7 +113,7 @@ class TestDeaths:
 
     @pytest.mark.slow
     def test_chains_beside_a_killer(self):
-        """Six chains in threads; a worker is killed from outside whenever ten more rows have been answered."""
+        """Six chains in threads; a worker is killed from outside whenever ten more rows have been evaluated."""
         engine, parameters = (
             engine_for(sleepy(0.05), cores=3),
             np.random.default_rng(1).uniform(size=(240, 2)),

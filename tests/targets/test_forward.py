@@ -152,7 +152,7 @@ def test_no_adjoint_solve_where_the_likelihood_is_zero():
 
 
 @pytest.mark.parametrize("vectorized", [False, True])
-def test_nobody_can_spoil_the_arrays_of_another(vectorized, rng):
+def test_arrays_are_not_shared(vectorized, rng):
     class Spoiler:
         dim = DIM
 
@@ -160,14 +160,14 @@ def test_nobody_can_spoil_the_arrays_of_another(vectorized, rng):
             self.density = density
 
         def log_density(self, points):
-            answer = self.density.log_density(points)
+            returned = self.density.log_density(points)
             points[...] = np.nan
-            return answer
+            return returned
 
         def gradient(self, points):
-            answer = self.density.gradient(points)
+            returned = self.density.gradient(points)
             points[...] = np.nan
-            return answer
+            return returned
 
     buffer = np.empty((5, M) if vectorized else M)
 

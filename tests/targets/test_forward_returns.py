@@ -1,4 +1,4 @@
-"""What a forward model, a likelihood or a prior may not return, refused in a sentence at the first run."""
+"""What a forward model, a likelihood or a prior may not return, refused with one sentence at the first run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def make(**options):
 
 
 class Fixed:
-    """A density that answers whatever it is told to."""
+    """A density that returns what it is given."""
 
     def __init__(self, value=None, gradient=None, dim=None):
         self.value, self.slope, self.dim = value, gradient, dim
@@ -99,7 +99,7 @@ WRONG_DERIVATIVES = {
 
 
 @pytest.mark.parametrize(("options", "words"), WRONG.values(), ids=list(WRONG))
-def test_a_wrong_answer_is_refused_at_the_first_run(options, words):
+def test_a_wrong_result_is_refused_at_the_first_run(options, words):
     seen = []
 
     def model(x):

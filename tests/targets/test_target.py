@@ -75,17 +75,17 @@ def test_every_way_to_give_the_gradient_agrees(way, vectorized, bounds, rng, cen
     ids=["list", "float32", "int", "uint8", "unmasked", "fortran"],
 )
 def test_any_real_numbers_will_do(convert, rng):
-    answer = rng.uniform(1, 5, size=(4, DIM))
-    target = Target(lambda x: convert(answer[:, 0]), lambda x: convert(answer), dim=DIM, vectorized=True)
-    raw = target.evaluate(np.zeros((4, DIM)), gradient=True)
-    assert raw.log_density.dtype == raw.gradient.dtype == np.float64
-    np.testing.assert_array_equal(raw.gradient, np.asarray(convert(answer), dtype=float))
-    np.testing.assert_array_equal(raw.log_density, np.asarray(convert(answer[:, 0]), dtype=float))
+    returned = rng.uniform(1, 5, size=(4, DIM))
+    target = Target(lambda x: convert(returned[:, 0]), lambda x: convert(returned), dim=DIM, vectorized=True)
+    values = target.evaluate(np.zeros((4, DIM)), gradient=True)
+    assert values.log_density.dtype == values.gradient.dtype == np.float64
+    np.testing.assert_array_equal(values.gradient, np.asarray(convert(returned), dtype=float))
+    np.testing.assert_array_equal(values.log_density, np.asarray(convert(returned[:, 0]), dtype=float))
 
 
-@pytest.mark.parametrize("answer", [-1.5, np.float32(-1.5), np.array(-1.5), [-1.5], np.array([[-1.5]])])
-def test_a_single_number_may_come_in_any_box(answer):
-    assert Target(lambda x: answer, dim=2).evaluate(
+@pytest.mark.parametrize("returned", [-1.5, np.float32(-1.5), np.array(-1.5), [-1.5], np.array([[-1.5]])])
+def test_a_single_number_may_come_in_any_box(returned):
+    assert Target(lambda x: returned, dim=2).evaluate(
         np.zeros((1, 2)), gradient=False
     ).log_density.tolist() == [-1.5]
 
@@ -140,9 +140,9 @@ def test_no_gradient_need_be_returned_where_there_is_no_density():
 def test_functions_may_write_into_what_they_are_given(vectorized, bounds, rng):
     def spoiling(function):
         def spoiler(x):
-            answer = function(x)
+            returned = function(x)
             x[...] = np.nan
-            return answer
+            return returned
 
         return spoiler
 

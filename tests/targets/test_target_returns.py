@@ -1,4 +1,4 @@
-"""What a target's functions may not return, refused in a sentence at the first call."""
+"""What a target's functions may not return, refused with one sentence at the first call."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def slope(x):
 
 
 class Unreadable:
-    """Like a tensor that will not give its numbers away."""
+    """Like a tensor that NumPy cannot convert."""
 
     def __array__(self, *args, **kwargs):
         raise RuntimeError("call detach first")
@@ -51,10 +51,10 @@ WRONG_VALUES = {
 }
 
 
-@pytest.mark.parametrize(("answer", "words"), WRONG_VALUES.values(), ids=list(WRONG_VALUES))
+@pytest.mark.parametrize(("returned", "words"), WRONG_VALUES.values(), ids=list(WRONG_VALUES))
 @pytest.mark.parametrize("vectorized", [False, True])
-def test_a_wrong_value_is_refused_at_the_first_call(answer, words, vectorized):
-    function, gradient = Counted(lambda x: answer), Counted(slope)
+def test_a_wrong_value_is_refused_at_the_first_call(returned, words, vectorized):
+    function, gradient = Counted(lambda x: returned), Counted(slope)
     evaluator = Evaluator(Target(function, gradient, dim=DIM, vectorized=vectorized))
     with pytest.raises(OutputError, match=words) as caught:
         evaluator.value_and_gradient(np.zeros((2, DIM)))
@@ -74,9 +74,9 @@ WRONG_GRADIENTS = {
 }
 
 
-@pytest.mark.parametrize(("answer", "words"), WRONG_GRADIENTS.values(), ids=list(WRONG_GRADIENTS))
-def test_a_wrong_gradient_is_refused_at_the_first_call(answer, words):
-    function = Counted(lambda x: answer)
+@pytest.mark.parametrize(("returned", "words"), WRONG_GRADIENTS.values(), ids=list(WRONG_GRADIENTS))
+def test_a_wrong_gradient_is_refused_at_the_first_call(returned, words):
+    function = Counted(lambda x: returned)
     for target in (
         Target(value, function, dim=DIM),
         Target(value, value_and_gradient=lambda x: (value(x), function(x)), dim=DIM),
@@ -120,14 +120,14 @@ def test_a_vectorized_gradient_must_be_one_row_a_row(function, n):
         evaluator.value_and_gradient(np.ones((n, DIM)))
 
 
-@pytest.mark.parametrize("answer", [1.0, (1.0,), (1.0, np.ones(DIM), 2.0), np.ones(2), None])
-def test_a_pair_must_be_a_pair(answer):
+@pytest.mark.parametrize("returned", [1.0, (1.0,), (1.0, np.ones(DIM), 2.0), np.ones(2), None])
+def test_a_pair_must_be_a_pair(returned):
     for target, name in (
         (
-            Target(lambda x: answer, returns_gradient=True, dim=DIM),
+            Target(lambda x: returned, returns_gradient=True, dim=DIM),
             "log_density, with returns_gradient=True,",
         ),
-        (Target(value, value_and_gradient=lambda x: answer, dim=DIM), "value_and_gradient"),
+        (Target(value, value_and_gradient=lambda x: returned, dim=DIM), "value_and_gradient"),
     ):
         with pytest.raises(OutputError, match=name + r" must return \(log_density, gradient\)"):
             Evaluator(target).value_and_gradient(np.zeros((1, DIM)))

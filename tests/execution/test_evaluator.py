@@ -1,16 +1,17 @@
-"""The one way to an exact call: what it counts, what it times, what it never asks the target."""
+"""The evaluator: what it counts and times, and which positions it never passes to the target."""
 
 from __future__ import annotations
 
-import time
+import threading
+import traceback
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from leapwise import Evaluator, ForwardTarget, GaussianLikelihood, NormalPrior, Target
-from leapwise.errors import InputError, OutputError
-from leapwise.execution import engine as attempt_module
+from leapwise.errors import BudgetError, InputError, OutputError
+from leapwise.execution import engine as engine_module
 
 DIM = 3
 BOUNDS = [(None, None), (0, None), (-2, 5)]
@@ -57,7 +58,7 @@ def test_values_and_gradients_are_counted_apart(vectorized, rng):
 @pytest.mark.parametrize("vectorized", [False, True])
 def test_seconds_are_those_inside_the_target(vectorized, monkeypatch):
     clock = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(attempt_module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(engine_module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
 
     def slow_value(x):
         clock.now += 0.25
@@ -191,19 +192,48 @@ def test_positions_of_the_wrong_shape(shape):
         evaluator.value(np.zeros(shape))
 
 
-def test_the_evaluator_itself_is_cheap(rng):
-    """Against a trivial target of 4 rows and 25 parameters: about 7 times its 2 microseconds when written."""
-    position = rng.normal(size=(4, 25))
+class TestForAWhile:
+    """Limits and observers that hold as long as a context lasts."""
 
-    def trivial(x):
-        return -0.5 * np.einsum("ij,ij->i", x, x)
+    def test_limit(self):
+        evaluator = Evaluator(Target(log_density, dim=DIM), limit=5)
+        with evaluator.limited_to(2):
+            evaluator.value(np.zeros((2, DIM)))
+            with pytest.raises(BudgetError, match="2 exact evaluations are allowed, 2 are spent"):
+                evaluator.value(np.zeros((1, DIM)))
+            with evaluator.limited_to(None):
+                evaluator.value(np.zeros((1, DIM)))
+        assert evaluator.limit == 5
 
-    def seconds(function):
-        started = time.perf_counter()
-        for _ in range(100):
-            function(position)
-        return time.perf_counter() - started
+    def test_observer(self):
+        seen, other = [], []
+        evaluator = Evaluator(Target(log_density, dim=DIM), observer=seen.append)
+        with evaluator.observed_by(other.append):
+            evaluator.value(np.zeros((2, DIM)))
+            with evaluator.observed_by(None):
+                evaluator.value(np.zeros((3, DIM)))
+        evaluator.value(np.zeros((1, DIM)))
+        assert [len(each.potential) for each in seen] == [1]
+        assert [len(each.potential) for each in other] == [2]
 
-    evaluator = Evaluator(Target(trivial, dim=25, vectorized=True))
-    bare, whole = min(seconds(trivial) for _ in range(20)), min(seconds(evaluator.value) for _ in range(20))
-    assert whole < 30 * bare
+
+def test_the_lock_is_released_while_the_target_is_called():
+    lock, held = threading.Lock(), []
+    evaluator = Evaluator(Target(lambda x: held.append(lock.locked()) or 0.0, dim=DIM))
+    with lock, evaluator.releasing(lock):
+        evaluator.value(np.zeros((2, DIM)))
+        assert lock.locked()
+    assert held == [False, False]
+
+
+def test_few_frames_between_the_evaluator_and_the_model():
+    """What a user reads in a traceback: value, engine, target, model."""
+    names = []
+
+    def model(x):
+        stack = traceback.extract_stack()
+        names.extend(frame.name for frame in stack)
+        return log_density(x)
+
+    Evaluator(Target(model, dim=DIM)).value(np.zeros((1, DIM)))
+    assert names[names.index("value") :] == ["value", "evaluate", "evaluate", "model"]

@@ -10,7 +10,7 @@ import pytest
 
 from leapwise import Evaluator, ForwardTarget, GaussianLikelihood, NormalPrior, Target
 from leapwise.errors import EvaluationError, OutputError
-from leapwise.execution import engine as attempt_module
+from leapwise.execution import engine as engine_module
 
 DIM = 3
 BOUNDS = [(None, None), (0, None), (-2, 5)]
@@ -26,9 +26,9 @@ def log_density(x):
 
 
 class Probe:
-    """A target of which one row is out of order, and which remembers every row that it is asked for.
+    """A target that fails at one row, and which remembers every row that it is called for.
 
-    A row is out of order if its first parameter is above 10, for as many of its evaluations as `times` says.
+    It fails where the first parameter is above 10, in the first `times` evaluations.
     """
 
     def __init__(self, fault, times=10**9, vectorized=False, bounds=None):
@@ -40,12 +40,12 @@ class Probe:
         rows = np.atleast_2d(x)
         self.rows.extend(rows.copy())
         self.batches.append(len(rows))
-        answer = log_density(rows)
+        returned = log_density(rows)
         for i in np.flatnonzero(rows[:, 0] > 10):
             if self.times > 0:
                 self.times -= 1
-                answer[i] = self.fault()
-        return answer if self.target.vectorized else answer[0]
+                returned[i] = self.fault()
+        return returned if self.target.vectorized else returned[0]
 
     def slope(self, x):
         return -x
@@ -56,7 +56,7 @@ class Probe:
 
 @pytest.fixture
 def position(rng):
-    """Five positions, of which number 2 is out of order."""
+    """Five positions; the target fails at number 2."""
     position = rng.normal(size=(5, DIM))
     position[2, 0] = 11.0 + rng.uniform()
     return position
@@ -97,7 +97,7 @@ def test_a_gradient_where_there_is_no_density_is_not_looked_at(vectorized, posit
 @pytest.mark.parametrize("gradient", [False, True])
 @pytest.mark.parametrize("vectorized", [False, True])
 class TestFailures:
-    def test_a_passing_fault_is_mended_by_one_retry(self, fault, gradient, vectorized, position):
+    def test_a_failure_that_passes_needs_one_retry(self, fault, gradient, vectorized, position):
         probe = Probe(FAULTS[fault], times=1, vectorized=vectorized)
         evaluator = Evaluator(probe.target)
         found = request(evaluator, position, gradient)
@@ -115,7 +115,7 @@ class TestFailures:
             == (10 if paid_again else 6)
         )
 
-    def test_a_lasting_fault_is_an_error_that_names_the_place(self, fault, gradient, vectorized, position):
+    def test_a_lasting_failure_is_an_error_that_names_the_place(self, fault, gradient, vectorized, position):
         probe = Probe(FAULTS[fault], vectorized=vectorized)
         evaluator = Evaluator(probe.target)
         with pytest.raises(EvaluationError, match="retried 1 time") as caught:
@@ -126,14 +126,14 @@ class TestFailures:
         assert "\n" not in str(caught.value)
         assert probe.evaluations_of(position[2]) == 2
         apart = vectorized and fault == "an exception"
-        assert probe.evaluations_of(position[4]) == 1 + apart, "what was asked for with it is not lost"
+        assert probe.evaluations_of(position[4]) == 1 + apart, "the other rows of the batch are not lost"
         if fault == "an exception":
             assert isinstance(caught.value.__cause__, ZeroDivisionError)
             assert "ZeroDivisionError: division by zero" in str(caught.value)
         else:
             assert "returned a log-density of" in str(caught.value)
 
-    def test_a_lasting_fault_can_be_declared_a_rejection(self, fault, gradient, vectorized, position):
+    def test_a_lasting_failure_can_be_declared_a_rejection(self, fault, gradient, vectorized, position):
         probe = Probe(FAULTS[fault], vectorized=vectorized)
         evaluator = Evaluator(probe.target, on_failure="reject")
         for turn in (1, 2):
@@ -148,7 +148,7 @@ class TestFailures:
             assert not found.gradient[2].any()
 
     @pytest.mark.parametrize("retries", [0, 3])
-    def test_retries_are_as_many_as_asked(self, fault, gradient, vectorized, retries, position):
+    def test_the_number_of_retries(self, fault, gradient, vectorized, retries, position):
         probe = Probe(FAULTS[fault], vectorized=vectorized)
         evaluator = Evaluator(probe.target, retries=retries)
         with pytest.raises(EvaluationError):
@@ -229,7 +229,7 @@ def test_a_wrong_shape_is_not_tried_again(vectorized):
 
 def test_failed_calls_are_timed_and_counted(monkeypatch):
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(attempt_module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(engine_module, "time", SimpleNamespace(perf_counter=lambda: clock.now))
 
     def failing(x):
         clock.now += 1.0
