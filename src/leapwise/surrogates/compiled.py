@@ -180,7 +180,10 @@ class _Terms:
     guard: RadialTerm | None = None
 
     def add(self, basis: Basis, weights: np.ndarray) -> bool:
-        """Add a term; False if it has no compiled form, or is the second of its kind."""
+        """Add a term; False if it has no compiled form, or is the second of its kind.
+
+        Types are compared exactly, since a subclass may override the definition of its features.
+        """
         if type(basis) is TrendBasis and self.trend is None:
             self.trend = weights[: basis.dim].copy(), basis.matrix(weights)
             if basis.radial:
