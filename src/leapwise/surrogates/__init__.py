@@ -1,7 +1,7 @@
 """Surrogates: learned approximations of the potential that trajectories run on.
 
 ==================  =================================================================================================
-`base`              interfaces `Surrogate` and `Fitted`; sums of features; the notation of this package
+`base`              interfaces `Surrogate` and `Fitted`; sums of features
 `training`          exact evaluations as training data
 `whitening`         whitened coordinates, in which all surrogates are trained
 `bases`, `trend`    features: hidden units, kernel nodes, quadratic and radial terms, the guard
@@ -13,6 +13,9 @@
 `compiled`          any fitted surrogate as two quick functions for trajectories
 `quality`           sd(D), the measure of how good a surrogate is
 ==================  =================================================================================================
+
+Notation: q position, z whitened position, m and F mean and factor of the whitening, U exact and U~ predicted potential,
+D = U - U~ discrepancy, v output weights, w and d input weights and biases of hidden units.
 """
 
 from leapwise.surrogates.base import Fitted, Surrogate

@@ -11,9 +11,6 @@ with features :math:`\phi_i` of whitened coordinates z (`leapwise.surrogates.whi
 and the derivatives of weighted sums of them by z. An `Expansion` adds the weights and the change of coordinates. A
 `FittedExpansion` is a trained surrogate that solves for its expansion when it is first needed, so that a chain of
 updates costs a single solve.
-
-Notation of this package: q position, z whitened position, m and F mean and factor of the whitening, v output weights,
-w and d input weights and biases of hidden units, D = U - U~ discrepancy.
 """
 
 from __future__ import annotations

@@ -285,13 +285,23 @@ class FittedOutputs:
         """Return Hessians."""
         white = self.whitening.to_white(position)
         n, d = white.shape
-        emulator, misfit = self.condensed
-        components, jacobian = emulator.components(white), emulator.jacobian(white)
-        cotangent = misfit.value_and_gradient(components)[1]
-        bent = misfit.hessian_product(components, np.swapaxes(jacobian, 1, 2))
+        emulator, _ = self.condensed
+        _, jacobian, cotangent, bent = self._second_order(white)
         hessian = bent @ jacobian + emulator.hessian(white, cotangent)
         hessian += self.prior.hessian_product(white, np.broadcast_to(np.eye(d), (n, d, d)))
         return self.whitening.hessian_from_white(0.5 * (hessian + np.swapaxes(hessian, 1, 2)))
+
+    def _second_order(self, white: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Return components, their Jacobian J, the misfit's gradient by components, and J^T times its Hessian."""
+        emulator, misfit = self.condensed
+        components, jacobian = emulator.components(white), emulator.jacobian(white)
+        cotangent = misfit.value_and_gradient(components)[1]
+        return (
+            components,
+            jacobian,
+            cotangent,
+            misfit.hessian_product(components, np.swapaxes(jacobian, 1, 2)),
+        )
 
     def quadratic_contraction(self, position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
         """Return the third derivative applied twice to `velocity`."""
@@ -315,9 +325,7 @@ class FittedOutputs:
             return total
         white, matrix = self.whitening.to_white(position), self.whitening.matrix_to_white(matrix)
         emulator, misfit = self.condensed
-        components, jacobian = emulator.components(white), emulator.jacobian(white)
-        cotangent = misfit.value_and_gradient(components)[1]
-        bent = misfit.hessian_product(components, np.swapaxes(jacobian, 1, 2))
+        components, jacobian, cotangent, bent = self._second_order(white)
         values, vectors = np.linalg.eigh(matrix)
         axes, values = np.swapaxes(vectors, 1, 2), values[:, :, None]
         pushed = axes @ np.swapaxes(jacobian, 1, 2)
