@@ -7,7 +7,7 @@ import pytest
 
 import leapwise as lw
 from leapwise import HMC, Evaluator, Streams, Target
-from leapwise.warmup.schedule import HMCWarmup
+from leapwise.warmup.hmc import HMCWarmup
 from leapwise.warmup.start import find_start
 from leapwise.warmup.tuners import EDGE_STEPS, MOST_STEPS
 

@@ -22,8 +22,7 @@ from leapwise import (
 )
 from leapwise.errors import InputError
 from leapwise.warmup import require_tuning_steps, warmup_for
-from leapwise.warmup.schedule import MOST_STEPS, NoWarmup, window_edges
-from leapwise.warmup.trajectories import SETTLING_DEPTH
+from leapwise.warmup.hmc import MOST_STEPS, SETTLING_DEPTH, NoWarmup, window_edges
 
 CHAINS = 4
 

@@ -9,9 +9,9 @@ import leapwise as lw
 from leapwise import HMC, NUTS, Evaluator, State, Streams, Target
 from leapwise.kernels import Info
 from leapwise.warmup import warmup_for
-from leapwise.warmup.descent import ChainDescent, descend
-from leapwise.warmup.start import find_start
-from leapwise.warmup.trajectories import Efficiency, rate_inside
+from leapwise.warmup.hmc import rate_inside
+from leapwise.warmup.start import ChainDescent, descend, find_start
+from leapwise.warmup.tuners import Efficiency
 
 
 def regression(columns, noise=1.0, n=120):

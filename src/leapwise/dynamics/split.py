@@ -31,7 +31,7 @@ import numpy as np
 from leapwise.dynamics.leapfrog import Gradient
 
 #: With at most this many rows, rows that have ended are still computed, and ignored: removing them costs more than it
-#: saves. Measured on surrogates that take microseconds.
+#: saves. A guess.
 FEW_ROWS = 16
 
 

@@ -21,8 +21,7 @@ from leapwise.run.request import DEFAULT_TUNE, Request, describe, needs_gradient
 from leapwise.run.reuse import starts
 from leapwise.run.store import Book, one_row
 from leapwise.surrogates import TrainingSet
-from leapwise.warmup import Auto, Training, Warmup, find_start, tuner_for, warmup_for
-from leapwise.warmup.schedule import NoWarmup
+from leapwise.warmup import Auto, NoWarmup, Training, Warmup, find_start, tuner_for, warmup_for
 
 #: After these steps of HMC's own warm-up a surrogate is trained on what HMC has seen. They are ends of its windows,
 #: where the metric has just been learned.

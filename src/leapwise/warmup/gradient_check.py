@@ -1,15 +1,15 @@
 r"""Does the gradient belong to the log-density?
 
-A wrong gradient does not bias the draws, but nearly every proposal is rejected, and warm-up would answer with ever
-smaller and more steps: a fortune in evaluations. One short leapfrog step tells. Its energy error is exactly
+A wrong gradient does not bias the draws. But nearly every proposal would be rejected, and the warm-up would use ever
+smaller and more steps, which wastes evaluations. One short leapfrog step shows it. Its energy error is exactly
 
 .. math:: \Delta H = U(q') - U(q) - \tfrac12 \left(\nabla U(q) + \nabla U(q')\right) \cdot (q' - q),
 
-the error of the trapezoidal rule: of third order in the step, and so a small part of what the two gradients claim,
-unless the gradient is not that of U. A component that is wrong shows in the root of the sum of squares of what each
-coordinate claims, in which it is one of `dim`; where it happens to be small, another chain tells. A kink on the way
-could make the error large too, so two more steps, from where the last ended and shorter, must say the same before the
-run is stopped.
+the error of the trapezoidal rule. If the gradient is that of U, this is of third order in the step, and so a small
+fraction of the change that the two gradients predict. The error is compared with the root of the sum of squares of the
+changes predicted along each coordinate, so that one wrong component of `dim` shows; if it happens to be small at one
+chain, another chain shows it. A kink could make the error large too. So two more and shorter steps, each from where the
+last one ended, must agree before the run is stopped.
 """
 
 from __future__ import annotations
@@ -25,56 +25,63 @@ from leapwise.kernels import State
 from leapwise.targets import Density
 from leapwise.targets.returns import checked_rows
 
-#: Lengths of the steps that are tried, as shares of one that is accepted; all but the first only where it failed.
+#: Sizes of the steps that are tried, as fractions of a step size that is accepted. The later ones are tried only if the
+#: first fails. Guesses: short enough for the trapezoidal rule, and no simple multiples of one another.
 SHORT = (1.0 / 16.0, 1.0 / 23.0, 1.0 / 64.0)
-#: Chains that are looked at.
+#: Number of chains that are checked. A guess: a wrong component may be small at one of them.
 MOST_CHAINS = 4
+#: Largest error allowed, relative to the predicted change. A guess: far above the error of the rule.
 LARGEST_SHARE = 0.05
+#: Rounding errors allowed for: relative to a potential (solvers are not exact), and to a sum of few terms.
 ROUNDING, ROUNDING_OF_SUMS = 1e-9, 1e-12
-#: Length of differences of cheap densities: relative to the coordinates, and the change that is said to be enough.
+#: Largest relative disagreement of the two values of a target that returns them by two functions, and largest absolute
+#: one: a hundredth of a log-density does not matter to acceptance.
+VALUES_RELATIVE, VALUES_ABSOLUTE = 1e-9, 0.01
+#: Step of the differences of cheap densities, relative to the coordinates; and the change that is large enough to see,
+#: to which longer steps are shortened. Guesses.
 NEAR, ENOUGH = 1e-5, 1e-2
-#: How many are taken at a point, and how many are shown at most.
+#: Differences taken at each point, and the largest number shown in a message.
 N_DIAGONALS, N_SHOWN = 3, 4
-#: What they are shortened by where they disagree, and how far away others are taken, relative to the coordinates.
-SHORTER, ELSEWHERE = (1.0, 1e-3, 1e-6), 1e-2
+#: Factors by which differences are shortened, and the relative distance of nearby points that must confirm a failure.
+SHORTER, NEARBY = (1.0, 1e-3, 1e-6), 1e-2
 
 
 def check_start(evaluator: Evaluator, state: State) -> None:
-    """Raise if, where chains start, the gradient is wrong or comes with another value than is had without it.
+    """Raise if, at the start, the gradient is wrong or its value differs from the value without gradient.
 
-    It costs one gradient a chain, of four at most, and one value where another function returns it.
+    It costs one gradient for each of at most four chains, and one value if another function returns it.
     """
     assert state.gradient is not None
     if evaluator.target.has_two_values:
-        with evaluator.observed_by(None):  # it is known already, with its gradient
+        with evaluator.observed_by(None):  # this value is known already, from the gradient's call
             check_values(evaluator, state)
     steepness = np.linalg.norm(state.gradient, axis=1) / np.sqrt(state.position.shape[1])
     check_gradient(evaluator, state, UnitMetric(), 1.0 / (1.0 + steepness))
 
 
 def check_values(evaluator: Evaluator, state: State) -> None:
-    """Raise if a value alone is not the value that came with a gradient: the first draws would never be left."""
+    """Raise if the value alone differs from the value with a gradient: chains would never leave their start."""
     alone, together = float(evaluator.value(state.position[:1]).potential[0]), float(state.potential[0])
-    if not abs(alone - together) <= 0.01 + 1e-9 * abs(together):
+    if not abs(alone - together) <= VALUES_ABSOLUTE + VALUES_RELATIVE * abs(together):
         raise OutputError(
-            f"the target's log-density is {-alone:.9g} when asked alone and {-together:.9g} when asked with its "
-            "gradient, at one position; make both functions return the same value"
+            f"the target's log-density is {-alone:.9g} when evaluated alone and {-together:.9g} when evaluated "
+            "with its gradient, at one position; make both functions return the same value"
         )
 
 
 def check_gradient(
     evaluator: Evaluator, state: State, metric: EuclideanMetric, step_size: float | np.ndarray
 ) -> None:
-    """Raise if short steps of one of the first chains say that the gradient is wrong.
+    """Raise if short steps of one of the first chains show that the gradient is wrong.
 
-    A step goes down the gradient and, as far again, along or against every coordinate at random, so that a wrong
-    component shows even if the gradient has none there. It costs one gradient a chain if all is well.
+    A step goes down the gradient and, by the same distance, along or against every coordinate at random. So a wrong
+    component shows even where the gradient is zero. It costs one gradient for each chain if all is well.
     """
     assert state.gradient is not None
     rows = np.sort(np.unique(state.position, axis=0, return_index=True)[1])[:MOST_CHAINS]
     rng, sizes = np.random.default_rng(0), np.broadcast_to(step_size, len(state.position))[rows]
     position, potential, gradient = state.position[rows], state.potential[rows], state.gradient[rows]
-    changes, said = np.empty((0, len(rows))), np.empty((0, len(rows)))
+    changes, predicted = np.empty((0, len(rows))), np.empty((0, len(rows)))
     for share in SHORT:
         move = share * sizes[:, None] * _velocity(metric, gradient, rng)
         after = evaluator.value_and_gradient(position + move)
@@ -83,25 +90,26 @@ def check_gradient(
             rise, claims = after.potential - potential, 0.5 * (gradient + after.gradient) * move
             least = LARGEST_SHARE * np.linalg.norm((np.abs(gradient) + np.abs(after.gradient)) * move, axis=1)
             off = np.abs(rise - claims.sum(axis=1))
-            # Beyond the support there is nothing to compare.
+            # Outside the support there is nothing to compare.
             wrong = np.isfinite(rise) & (off > least + ROUNDING * np.maximum(1.0, np.abs(potential)))
         if not wrong.any():
             return
-        changes, said = (
-            np.vstack([old, new])[:, wrong] for old, new in ((changes, -rise), (said, -claims.sum(axis=1)))
+        changes, predicted = (
+            np.vstack([old, new])[:, wrong]
+            for old, new in ((changes, -rise), (predicted, -claims.sum(axis=1)))
         )
         position, potential, gradient = after.position[wrong], after.potential[wrong], after.gradient[wrong]
         sizes = sizes[wrong]
     raise GradientError(
         f"the gradient does not match the log-density: over {len(SHORT)} short steps from a start the log-density "
-        f"changes by {_numbers(changes[:, 0])}, and the gradient says {_numbers(said[:, 0])}; compare it with finite "
-        "differences (it is that of the log-density, not of its negative), or leave it out. A gradient that is meant "
-        "to be rough goes with method=HMC(step_size=..., n_steps=...)"
+        f"changes by {_numbers(changes[:, 0])}, and the gradient predicts {_numbers(predicted[:, 0])}; compare it with "
+        "finite differences (it must be that of the log-density, not of its negative), or leave it out. A gradient "
+        "that is rough on purpose needs method=HMC(step_size=..., n_steps=...)"
     )
 
 
 def _velocity(metric: EuclideanMetric, gradient: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return velocities ``(n, dim)``: along or against every coordinate, and as much down the gradient."""
+    """Return velocities ``(n, dim)``: along or against every coordinate, plus the same length down the gradient."""
     momentum = metric.momentum(rng.choice([-1.0, 1.0], gradient.shape))
     slope = np.sqrt(np.einsum("ij,ij->i", gradient, metric.velocity(gradient)))[:, None]
     down = np.where(slope > 0, gradient * (np.sqrt(gradient.shape[1]) / np.where(slope > 0, slope, 1.0)), 0.0)
@@ -111,9 +119,9 @@ def _velocity(metric: EuclideanMetric, gradient: np.ndarray, rng: np.random.Gene
 def check_density(name: str, density: Density, points: np.ndarray) -> None:
     """Raise if the gradient of a likelihood or prior is not that of its log-density; costs no exact evaluation.
 
-    Central differences are taken along a random diagonal at `points` ``(n, m)``, short enough that the density should
-    change little; of shorter ones those that rounding leaves anything of are believed. Since there may be a kink, the
-    same must be seen near by, and at most points. A density that does not want to be asked near by is left in peace.
+    Central differences are taken along random diagonals at `points` ``(n, m)``, short enough that the density should
+    change little. Shorter differences replace them where rounding errors allow. Because there may be a kink, nearby
+    points must fail too, and more than half of all points. A density that raises at nearby points is not checked.
     """
     rng = np.random.default_rng(0)
     points = points[np.isfinite(points).all(axis=1)]
@@ -122,47 +130,48 @@ def check_density(name: str, density: Density, points: np.ndarray) -> None:
     if not len(points):
         return
     try:
-        answer = density.gradient(points)
+        found = density.gradient(points)
     except Exception as error:
         raise OutputError(
-            f"{name}.gradient raised {type(error).__name__}: {error}; it must return one row for each of {len(points)}"
+            f"{name}.gradient raised {type(error).__name__}: {error}; it must return one row for each of {len(points)} "
+            "rows"
         ) from error
-    gradient = checked_rows(answer, len(points), points.shape[1], True, f"{name}.gradient")
+    gradient = checked_rows(found, len(points), points.shape[1], True, f"{name}.gradient")
     unknown = np.isnan(gradient).any(axis=1)
     if unknown.any():
         raise GradientError(
             f"the gradient of the {name} is NaN where its log-density is {value[unknown][0]:.3g}; compare it with "
             "finite differences"
         )
-    # One diagonal may be one along which next to nothing changes.
+    # Along one diagonal the density may hardly change.
     points = np.repeat(points, N_DIAGONALS, axis=0)
-    near = points + ELSEWHERE * (1.0 + np.abs(points)) * rng.normal(size=points.shape)
+    near = points + NEARBY * (1.0 + np.abs(points)) * rng.normal(size=points.shape)
     try:
         here, there = (_Differences.of(density, each, rng) for each in (points, near))
-    except Exception:  # such as the model never returns
+    except Exception:  # nearby points may be ones that the model never returns
         return
     wrong = here.wrong & there.wrong
     if not wrong.reshape(-1, N_DIAGONALS).any(axis=1).mean() > 0.5:
         return
-    rise, said = here.rise[wrong][:N_SHOWN], here.said[wrong][:N_SHOWN]
+    rise, predicted = here.rise[wrong][:N_SHOWN], here.predicted[wrong][:N_SHOWN]
     raise GradientError(
-        f"the gradient of the {name} does not match its log-density: over short steps that changes by "
-        f"{_numbers(rise)}, and the gradient says {_numbers(said)}; compare it with finite "
-        "differences (it is that of the log-density, not of its negative)"
+        f"the gradient of the {name} does not match its log-density: over short steps the log-density "
+        f"changes by {_numbers(rise)}, and the gradient predicts {_numbers(predicted)}; compare it with finite "
+        "differences (it must be that of the log-density, not of its negative)"
     )
 
 
 @dataclass(frozen=True, eq=False)
 class _Differences:
-    """What a density changes by over short steps, ``(n,)``, what its gradient says, and whether that is wrong."""
+    """Changes of a density over short steps, ``(n,)``, the changes its gradient predicts, and which are wrong."""
 
     rise: np.ndarray
-    said: np.ndarray
+    predicted: np.ndarray
     wrong: np.ndarray
 
     @classmethod
     def of(cls, density: Density, points: np.ndarray, rng: np.random.Generator) -> _Differences:
-        """Take them at points ``(n, m)``, the shortest that tell."""
+        """Return the differences at points ``(n, m)``: the shortest that rounding allows."""
         n = len(points)
         found = cls(np.zeros(n), np.zeros(n), np.zeros(n, bool))
         with np.errstate(all="ignore"):
@@ -174,13 +183,13 @@ class _Differences:
                 after, before = points + share * longest, points - share * longest
                 rise = density.log_density(after) - density.log_density(before)
                 claims = gradient * (after - before)
-                said, scale = claims.sum(axis=1), np.linalg.norm(claims, axis=1)
-                tells = np.isfinite(rise) & (
+                predicted, scale = claims.sum(axis=1), np.linalg.norm(claims, axis=1)
+                is_clear = np.isfinite(rise) & (
                     np.maximum(np.abs(rise), scale) > 100.0 * ROUNDING_OF_SUMS * size
                 )
-                wrong = np.abs(rise - said) > 2.0 * LARGEST_SHARE * scale + ROUNDING_OF_SUMS * size
-                pairs = ((rise, found.rise), (said, found.said), (wrong, found.wrong))
-                found = cls(*(np.where(tells, new, old) for new, old in pairs))
+                wrong = np.abs(rise - predicted) > 2.0 * LARGEST_SHARE * scale + ROUNDING_OF_SUMS * size
+                pairs = ((rise, found.rise), (predicted, found.predicted), (wrong, found.wrong))
+                found = cls(*(np.where(is_clear, new, old) for new, old in pairs))
         return found
 
 

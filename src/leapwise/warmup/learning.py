@@ -1,8 +1,8 @@
-"""How the surrogate methods learn: once, from exploration; or on and on, while draws are made.
+"""Training of the paper's methods, and which warm-up each method needs.
 
-Exact evaluations kept for training.
-
-Whatever is evaluated passes the evaluator, so that is where it is picked up: nothing is evaluated for training alone.
+`Exploration` explores with exact HMC, collects exact evaluations and trains a surrogate once at the end.
+`OnlineLearning` keeps updating it while draws are made (`ARNSHMC`). Training data are picked up from the evaluator as
+they are computed: nothing is evaluated for training alone.
 """
 
 from __future__ import annotations
@@ -17,21 +17,28 @@ from leapwise.execution import Evaluation, Evaluator
 from leapwise.kernels import HMC, NUTS, RMHMC, Info, Kernel, State, Streams, SurrogateHMC, SurrogateRMHMC
 from leapwise.surrogates import TrainingSet
 from leapwise.warmup.gradient_check import check_values
+from leapwise.warmup.hmc import (
+    SETTLE,
+    HMCWarmup,
+    KernelTuner,
+    NoWarmup,
+    RMHMCWarmup,
+    TrajectoryWarmup,
+    Warmup,
+)
 from leapwise.warmup.methods import ARNSHMC, RNSHMC, RNSRMHMC, SurrogateMethod, Training
-from leapwise.warmup.schedule import SETTLE, HMCWarmup, KernelTuner, NoWarmup, RMHMCWarmup, Warmup
-from leapwise.warmup.trajectories import TrajectoryWarmup
 
 
 class TrainingCollector:
-    """Keeps exact evaluations as they come, evenly thinned once there are too many.
+    """Stores exact evaluations as they come, thinned evenly once there are too many.
 
-    Positions without mass are left out. When more than `most` are held, every second one is dropped, and from then on
-    only every second new one is kept, and so on: what is held always covers the whole time evenly.
+    Positions without mass are left out. When more than `most` are stored, every second one is dropped, and from then on
+    only every second new one is stored, and so on. So the stored ones always cover the whole time evenly.
 
     Parameters
     ----------
     most : int
-        How many evaluations to hold at most.
+        Largest number of evaluations stored.
 
     Examples
     --------
@@ -50,7 +57,7 @@ class TrainingCollector:
         self._batches: list[Evaluation] = []
 
     def add(self, evaluation: Evaluation) -> None:
-        """Keep what is worth learning from."""
+        """Store the usable rows."""
         usable = np.isfinite(evaluation.potential)
         if evaluation.outputs is not None:
             usable &= np.isfinite(evaluation.outputs).all(axis=1)
@@ -66,7 +73,7 @@ class TrainingCollector:
             self._batches, self._numbers = [_rows(_joined(self._batches), left)], self._numbers[left]
 
     def training(self) -> TrainingSet:
-        """Return what was kept."""
+        """Return the stored evaluations."""
         if not self._batches:
             raise InputError(
                 "there is nothing to train the surrogate on; explore longer (tune=) or collect earlier (skip=)"
@@ -76,7 +83,7 @@ class TrainingCollector:
 
 
 def take_accepted(evaluations: list[Evaluation], position: np.ndarray) -> Evaluation | None:
-    """Return the values at these positions, found among the evaluations of a step; gradients are left away."""
+    """Return the values at these positions, from the evaluations of a step, without gradients."""
     if not evaluations or not len(position):
         return None
     found = _joined(evaluations)
@@ -95,7 +102,7 @@ def _rows(evaluation: Evaluation, rows: np.ndarray) -> Evaluation:
 
 
 def _joined(batches: list[Evaluation]) -> Evaluation:
-    """Put batches together; rows whose gradient was not asked for have NaN."""
+    """Concatenate batches; rows without a gradient have NaN."""
     has_gradient = any(each.gradient is not None for each in batches)
     outputs = [each.outputs for each in batches if each.outputs is not None]
     return Evaluation(
@@ -113,7 +120,7 @@ def _gradient(evaluation: Evaluation) -> np.ndarray:
 
 
 class Exploration:
-    """Explore with exact HMC, collect, and train a surrogate at the end."""
+    """Explores with exact HMC, collects evaluations, and trains a surrogate at the end."""
 
     n_adaptive = 0
     start = None
@@ -134,7 +141,7 @@ class Exploration:
 
     @property
     def kernel(self) -> Kernel:
-        """Kernel for the next step of exploring."""
+        """Kernel for the next step of exploration."""
         return self._explore.kernel
 
     def learn(self, before: State, state: State, info: Info) -> None:
@@ -159,8 +166,8 @@ class Exploration:
             raise
         except Exception as error:
             raise SurrogateError(
-                f"{name}.fit raised {type(error).__name__}: {error}; mend it, or use another surrogate (what was "
-                "collected is in the attribute run.training of this error)"
+                f"{name}.fit raised {type(error).__name__}: {error}; fix it, or use another surrogate (the training "
+                "data are in the attribute run.training of this error)"
             ) from error
         if isinstance(self._method, ARNSHMC) and not callable(getattr(surrogate, "update", None)):
             raise InputError(
@@ -173,7 +180,7 @@ class Exploration:
 
 
 class OnlineLearning:
-    """Let the surrogate learn from every exact value, and publish it now and then."""
+    """Updates the surrogate with every exact value, and passes it on to the kernel at random times."""
 
     def __init__(self, method: ARNSHMC, kernel: SurrogateHMC, evaluator: Evaluator, streams: Streams) -> None:
         assert kernel.surrogate is not None
@@ -185,11 +192,11 @@ class OnlineLearning:
 
     @property
     def n_adaptive(self) -> int:
-        """Steps made so far with a surrogate that was still learning."""
+        """Steps made so far with a surrogate that was still changing."""
         return self._done
 
     def learn(self, before: State, state: State, info: Info) -> None:
-        """Learn from one step of all chains, and publish what was learnt if chance says so."""
+        """Update the surrogate with one step of all chains, and pass it on with the refit probability."""
         limit = self._method.freeze_after
         if limit is not None and self._done >= limit:
             return
@@ -202,41 +209,41 @@ class OnlineLearning:
                     TrainingSet(each.position[usable], each.potential[usable], outputs=outputs)
                 )
         self._heard.clear()
-        publish = self._rng.random() < self._chance()
+        publish = self._rng.random() < self._refit_probability()
         if publish or self._done == limit:
             self.kernel = replace(self.kernel, surrogate=self._newest)
         if self._done == limit:
             self._evaluator.observer = None
 
-    def _chance(self) -> float:
-        chance = float(self._method.refit_probability(self._done))
-        if not 0 <= chance <= 1:
+    def _refit_probability(self) -> float:
+        probability = float(self._method.refit_probability(self._done))
+        if not 0 <= probability <= 1:
             raise InputError(
-                f"refit_probability must be between 0 and 1, got {chance} at step {self._done}; "
+                f"refit_probability must be between 0 and 1, got {probability} at step {self._done}; "
                 "for example lambda t: 1 / t"
             )
-        return chance
+        return probability
 
 
 def check_metric_at(state: State, kernel: RMHMC | SurrogateRMHMC) -> int:
-    """Raise if a kernel's metric contradicts itself where the first chain is; return how often it was asked."""
+    """Raise if a kernel's metric is inconsistent at the first chain; return the number of evaluations."""
     assert kernel.metric is not None
     normals = np.random.default_rng(0).standard_normal((2, state.position.shape[1]))
     return check_metric(kernel.metric, state.position[:1], normals)
 
 
 def chosen_for_training(
-    method: SurrogateMethod, heard: list[Evaluation], state: State, info: Info
+    method: SurrogateMethod, evaluations: list[Evaluation], state: State, info: Info
 ) -> list[Evaluation]:
-    """Return what a method learns from, of all that was evaluated in one step."""
+    """Return the evaluations of one step that a method trains on."""
     if method.collect == "all":
-        return heard
-    accepted = take_accepted(heard, state.position[info.accepted])
+        return evaluations
+    accepted = take_accepted(evaluations, state.position[info.accepted])
     return [] if accepted is None else [accepted]
 
 
 def tuner_for(method: object, kernel: Kernel, evaluator: Evaluator, streams: Streams) -> KernelTuner:
-    """Return what steps, and learns, while draws are made; most methods no longer learn."""
+    """Return the tuner of the kept draws; for all methods but `ARNSHMC` the kernel no longer changes."""
     if isinstance(method, ARNSHMC) and method.freeze_after != 0:
         assert isinstance(kernel, SurrogateHMC)
         return OnlineLearning(method, kernel, evaluator, streams)
@@ -246,10 +253,10 @@ def tuner_for(method: object, kernel: Kernel, evaluator: Evaluator, streams: Str
 def warmup_for(
     method: Kernel | Training, n_steps: int, evaluator: Evaluator, streams: Streams, state: State
 ) -> Warmup:
-    """Return the warm-up that a method needs; it may spend a few gradients on a first step size."""
+    """Return the warm-up of a method; finding a first step size may cost a few gradients."""
     if isinstance(method, (RNSHMC, RNSRMHMC)):
         return Exploration(method, n_steps, evaluator, streams, state)
-    if isinstance(method, NUTS) or (isinstance(method, HMC) and is_free(method)):
+    if isinstance(method, NUTS) or (isinstance(method, HMC) and has_no_settings(method)):
         return TrajectoryWarmup(method, n_steps, evaluator, streams, state)
     if isinstance(method, HMC):
         return HMCWarmup(method, n_steps, evaluator, streams, state)
@@ -262,13 +269,13 @@ def warmup_for(
     return warmup
 
 
-def is_free(method: HMC) -> bool:
-    """Whether nothing is said of its trajectories: neither their steps nor their length."""
+def has_no_settings(method: HMC) -> bool:
+    """Return whether neither step size, number of steps nor length is given."""
     return method.step_size is None and method.n_steps is None and method.trajectory_length is None
 
 
 def require_tuning_steps(method: Kernel | Training, n_steps: int) -> None:
-    """Raise if a method that has something to learn is given too few steps to learn it."""
+    """Raise if a method has settings to learn and too few steps to learn them."""
     if isinstance(method, (RNSHMC, RNSRMHMC)):
         skip = n_steps // 5 if method.skip is None else method.skip
         if n_steps <= skip:

@@ -1,9 +1,7 @@
-"""The paper's samplers as recipes: explore with exact HMC, train a surrogate, exploit it.
+"""Methods that train a surrogate: the paper's `RNSHMC`, `ARNSHMC` and `RNSRMHMC`, and `Auto`, which tunes itself.
 
-`sample` takes them as ``method=``. Its ``tune`` is the number of exploration steps of each chain; each of its ``draws``
-costs one exact value, and no gradient.
-
-`Auto`: the method that tunes itself.
+They are settings, which `sample` takes as ``method=``. For the paper's methods its ``tune`` is the number of
+exploration steps of each chain with exact HMC. Each of its ``draws`` costs one exact value and no gradient.
 """
 
 from __future__ import annotations
@@ -16,20 +14,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from leapwise.checks import require_positive, require_whole
-from leapwise.dynamics import EuclideanMetric, HessianMetric, ImplicitSolver, UnitMetric
+from leapwise.dynamics import EuclideanMetric, HessianMetric, ImplicitSolver, UnitMetric, require_solver
 from leapwise.errors import InputError
 from leapwise.kernels import HMC, RMHMC, SurrogateHMC, SurrogateRMHMC
 from leapwise.kernels.trajectory import TrajectorySettings
 from leapwise.surrogates import Fitted, Surrogate, TrainingSet
 
-#: Evaluations to train on, at most, if nothing else is said.
+#: Largest number of evaluations to train on by default. A guess.
 MOST_TRAINING = 1000
 
 
 def vanishing(t: int) -> float:
-    r"""Return the default probability :math:`a_t = (1 + t)^{-1/2}` of publishing at step t = 1, 2, ...
+    r"""Return the default refit probability :math:`a_t = (1 + t)^{-1/2}` at step t = 1, 2, ...
 
-    It vanishes, as convergence asks, but its sum diverges, so learning never stops altogether.
+    It goes to zero, which convergence requires, but its sum diverges, so refits never stop.
 
     Examples
     --------
@@ -41,19 +39,20 @@ def vanishing(t: int) -> float:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Training:
-    """What the surrogate methods share: how to explore, and what to keep of it.
+    """Settings that the paper's methods share: how to explore, and what to train on.
 
     Parameters
     ----------
     explore : HMC, optional
-        How to explore.
+        Kernel of the exploration.
     collect : {"all", "accepted"}
-        What to train on: every exact evaluation with its gradient, along trajectories and rejected ones too; or, as
-        in the paper, the values of accepted proposals.
+        What to train on: all exact evaluations with their gradients, along trajectories and at rejected proposals too;
+        or, as in the paper, only the values of accepted proposals.
     skip : int, optional
-        Exploration steps before anything is collected; a fifth of them by default.
+        Exploration steps before evaluations are collected; by default a fifth of all.
     max_training : int, optional
-        Evaluations to train on at most, evenly chosen; by default 1000, or as many as the surrogate advises.
+        Largest number of evaluations to train on, evenly thinned; by default 1000, or the number that the surrogate
+        advises.
     """
 
     explore: HMC | None = None
@@ -83,7 +82,7 @@ class Training:
             require_whole("max_training", self.max_training, 2)
 
     def most_training(self, surrogate: Surrogate, dim: int) -> int:
-        """Return how many evaluations to train on at most."""
+        """Return the largest number of evaluations to train on."""
         if self.max_training is not None:
             return self.max_training
         advised: Any = getattr(surrogate, "advised_evaluations", None)
@@ -102,10 +101,10 @@ class RNSHMC(Training):
     surrogate : Surrogate
         A recipe, such as ``SoftplusNetwork(1000)``.
     step_size, n_steps, trajectory_length, jitter, metric, target_acceptance
-        As for `HMC`, both for exploring and for draws; what is left out is learnt while exploring. A learnt step size
-        is made four times smaller for the draws: steps of a surrogate cost next to nothing.
+        As for `HMC`, both for exploration and for draws. Settings that are left out are learned in the exploration. A
+        learned step size is divided by four for the draws, because steps on a surrogate are cheap.
     explore : HMC, optional
-        Another way to explore. The draws then have its settings where none are given here.
+        Another kernel for the exploration. The draws then use its settings where none are given here.
     collect, skip, max_training
         What to train on, see `Training`.
 
@@ -135,7 +134,7 @@ class RNSHMC(Training):
 
     @property
     def exploration(self) -> HMC:
-        """How to explore."""
+        """Kernel of the exploration."""
         if self.explore is not None:
             return self.explore
         return HMC(
@@ -148,7 +147,7 @@ class RNSHMC(Training):
         )
 
     def kernel(self, surrogate: Fitted, explored: HMC, training: TrainingSet) -> SurrogateHMC:
-        """Return the kernel of the draws; what was not set is as it was found while exploring."""
+        """Return the kernel of the draws; settings that were not given are those of the exploration."""
         lengths = TrajectorySettings(self.step_size, self.n_steps, self.trajectory_length, self.jitter)
         if not lengths.is_set:
             lengths = explored if self.step_size is not None else _finer(explored)
@@ -167,23 +166,23 @@ class RNSHMC(Training):
 class ARNSHMC(RNSHMC):
     r"""Adaptive random network surrogate HMC (Algorithm 4 of the paper), with any surrogate that can be updated.
 
-    After a short exploration the surrogate goes on learning from every exact value that the draws cost. What it has
-    learnt is published to the sampler at step t with probability :math:`a_t`. With :math:`a_t \to 0`, and under the
-    usual condition of containment, such an adaptive chain converges to the posterior, but no finite number of its draws
-    is exact: results say how many of them are ``adaptive``. With `freeze_after` the surrogate is published once more
-    after so many draws and then never changes, and the draws from there on are exact.
+    After a short exploration the surrogate is updated with every exact value of the draws. At step t the sampler
+    switches to the updated surrogate with the refit probability :math:`a_t`. With :math:`a_t \to 0`, and under the
+    usual containment condition, such an adaptive chain converges to the posterior, but no finite number of its draws is
+    exact: results say how many of them are ``adaptive``. With `freeze_after` the sampler switches a last time after
+    that many draws. The surrogate then never changes, and all later draws are exact.
 
     Parameters
     ----------
     surrogate, step_size, n_steps, trajectory_length, jitter, metric, target_acceptance
         As for `RNSHMC`.
     explore, collect, skip, max_training
-        As for `RNSHMC`. With ``collect="accepted"`` the surrogate learns from accepted proposals only, as in the
-        paper (where a rejected step counts the old position once more), instead of from every proposal.
+        As for `RNSHMC`. With ``collect="accepted"`` the surrogate is updated with accepted proposals only, as in the
+        paper (where a rejected step counts the old position once more), instead of with every proposal.
     refit_probability : callable
-        :math:`a_t` of t = 1, 2, ...; `vanishing` by default.
+        :math:`a_t` as a function of t = 1, 2, ...; by default :math:`(1 + t)^{-1/2}`.
     freeze_after : int, optional
-        After how many draws of each chain to stop learning; never by default.
+        Number of draws of each chain after which the surrogate stops changing; by default it never does.
 
     Examples
     --------
@@ -222,17 +221,16 @@ class RNSRMHMC(Training):
     surrogate : Surrogate
         A recipe, such as ``SoftplusNetwork(1000)``.
     step_size, n_steps, trajectory_length, jitter
-        Of the draws, as for `RMHMC`. In the metric of the curvature steps of 0.2 to 0.5 and a length of 1.5 suit most.
+        Of the draws, as for `RMHMC`. In this metric, step sizes of 0.2 to 0.5 and a length of 1.5 suit most posteriors.
     form : {"full", "diagonal", "softabs"}
-        What metric to make of the Hessian, see `HessianMetric`. "full" is cheaper, but for potentials that are convex
-        only: no trajectory enters or leaves a region where the Hessian is not positive definite, and what mass is
-        there is missed.
+        How the metric is made from the Hessian, see `HessianMetric`. "full" is cheaper, but only for convex potentials:
+        no trajectory enters or leaves a region where the Hessian is not positive definite, so mass there is missed.
     floor : float, optional
-        Smallest curvature, for the other two; by default a twentieth of the typical curvature.
+        Smallest curvature, for the other two forms; by default a twentieth of the typical curvature.
     solver : ImplicitSolver
         Tolerances of the implicit equations.
     explore : HMC, optional
-        How to explore; ``HMC()``, which tunes itself, by default.
+        Kernel of the exploration; by default ``HMC()``, which tunes itself.
     collect, skip, max_training
         What to train on, see `Training`.
 
@@ -269,14 +267,11 @@ class RNSRMHMC(Training):
             )
         if self.floor is not None:
             require_positive(self.floor, "floor", ())
-        if not isinstance(self.solver, ImplicitSolver):
-            raise InputError(
-                f"solver must be an ImplicitSolver, got {self.solver!r}; leave it out, or make one"
-            )
+        require_solver(self.solver)
 
     @property
     def exploration(self) -> HMC:
-        """How to explore."""
+        """Kernel of the exploration."""
         return HMC() if self.explore is None else self.explore
 
     def kernel(self, surrogate: Fitted, explored: HMC, training: TrainingSet) -> SurrogateRMHMC:
@@ -295,7 +290,7 @@ class RNSRMHMC(Training):
 
 
 def _finer(explored: HMC) -> TrajectorySettings:
-    """Return the same trajectories in steps four times as small."""
+    """Return the same trajectories with a quarter of the step size."""
     step_size = np.asarray(explored.step_size) / 4.0
     if explored.trajectory_length is not None:
         return TrajectorySettings(step_size, None, explored.trajectory_length, explored.jitter)
@@ -309,7 +304,7 @@ Method = HMC | RMHMC | SurrogateMethod
 
 
 def typical_curvature(surrogate: Fitted, training: TrainingSet) -> float:
-    """Return the median size of the Hessian's diagonal at up to 20 training points."""
+    """Return the median absolute value of the Hessian's diagonal at up to 20 training points."""
     chosen = training.position[:: 1 + (len(training) - 1) // 20]
     diagonal = np.abs(np.diagonal(surrogate.hessian(chosen), axis1=1, axis2=2))
     found = float(np.median(diagonal))
@@ -318,26 +313,26 @@ def typical_curvature(surrogate: Fitted, training: TrainingSet) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Auto:
-    """Learn a surrogate of the posterior in the adaptation, then draw at one exact value each.
+    """Train a surrogate in the adaptation, then make draws at one exact value each.
 
-    What `sample` does if nothing else is asked for. It finds the typical set, explores it with walkers on a surrogate
-    that is trained on every exact evaluation, looks for mass that the surrogate may have walled off, and stops when
-    further learning would cost more than it saves. Kept draws come from a frozen `SurrogateTransition`. Where the
-    surrogate does not earn trust, steps with exact gradients are mixed in, up to all of them, and the run says so.
+    This is the default of `sample`. It finds the typical set, explores it with walkers on a surrogate that is trained
+    on every exact evaluation, looks for mass that the surrogate may have walled off, and stops when further training
+    would cost more than it saves. Kept draws come from a frozen `SurrogateTransition`. If the surrogate cannot be
+    trusted, steps with exact gradients are mixed in, up to all of them, and the run says so.
 
-    Where the surrogate has separate modes, chains jump between them (`Jumps`). What it cannot promise: a mode that no
-    descent arrives at is missed, and nothing tells of it. Forward models have some 16 descents, from all over the
-    prior, log-densities with a gradient a dozen from far around the mode that was found, and others one from each start
-    and two more; give ``init=`` with chains far apart where there may be several.
-    The tips of a thin curved ridge, a wide heap of mass under a narrow spike, and tails heavier than those of a Student
-    t with five degrees of freedom can be missed without a warning too.
+    If the surrogate has separate modes, chains jump between them (`Jumps`). A mode that no descent reaches is missed,
+    and no diagnostic shows it. There are about 16 descents for forward models, from all over the prior; about a dozen
+    for log-densities with a gradient, from far around the mode that was found; and otherwise one from each start and
+    two more. Give ``init=`` with starts far apart if there may be several modes. Three more things can be missed
+    without a warning: the tips of a thin curved ridge, a wide heap of mass under a narrow spike, and tails heavier than
+    those of a Student t with five degrees of freedom.
 
     Parameters
     ----------
     surrogate : Surrogate, optional
-        The only candidate, such as ``SoftplusNetwork(1000)``. By default several are tried, and the one that predicts
-        exact potentials best is taken: a quadratic, a quadratic with hidden nodes, a Gaussian process on gradients;
-        for a `ForwardTarget`, emulators of its outputs.
+        The only candidate, for example ``SoftplusNetwork(1000)``. By default several are tried, and the one that
+        predicts exact potentials best is chosen: a quadratic, a quadratic with hidden units, a Gaussian process on
+        gradients; for a `ForwardTarget`, emulators of its outputs.
     settings : leapwise.adaptation.settings.AdaptationSettings, optional
         Constants and stages of the adaptation, for experiments with the method itself; see that module.
 
@@ -361,5 +356,5 @@ class Auto:
         ):
             raise InputError(
                 f"Auto takes a recipe such as SoftplusNetwork(1000) as its surrogate, got {self.surrogate!r}; leave it "
-                "out to have one chosen"
+                "out, and one is chosen"
             )

@@ -1,4 +1,15 @@
-"""Where the chains begin."""
+r"""Where the chains begin: starts with finite density, and a descent for those that begin far from the mass.
+
+**The descent.** A random start may lie :math:`10^3` to :math:`10^{12}` above the lowest potential, in a valley a
+million times longer than it is wide, for example in a regression on unscaled data. Trajectories that begin there need
+steps as short as the valley is narrow. A quasi-Newton descent (BFGS) does not: it learns the shape of the valley on the
+way.
+
+The descent must not go too far. The lowest point is not where the mass is, and a hierarchy may have none: its potential
+falls without end as the spread of its members goes to 0. So a chain descends only while one iteration lowers the
+potential by much more than potentials of draws differ, which is about one for each dimension. Most chains do not
+descend at all.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +19,34 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike
 
+from leapwise.dynamics import DenseMetric, DiagonalMetric, EuclideanMetric, UnitMetric
 from leapwise.errors import BudgetError, InputError, StartError
 from leapwise.execution import Evaluation, Evaluator
 from leapwise.kernels import State, Streams
 from leapwise.targets import AnyTarget
 
+#: Random starts that are tried for each chain. As in Stan; a target that has no mass at 100 draws needs `init=`.
 ATTEMPTS = 100
+#: Half-width of the box of random starts in unconstrained space, if the target has no prior to draw from. As in Stan.
+BOX = 2.0
+
+#: A descent goes on while it lowers the potential by this much in one iteration: a constant, and for each dimension. A
+#: guess: clearly more than potentials of draws differ by, which is about one for each dimension.
+LEAST_FALL, FALL_PER_DIMENSION = 20.0, 2.0
+#: The fall is averaged over dim + 1 iterations, because each direction's curvature may have to be learned, but over at
+#: least and at most these numbers. Guesses.
+FEWEST_FALLS, MOST_FALLS = 3, 10
+#: Largest number of evaluations of one chain: for each dimension, and a constant. A guess.
+EVALUATIONS_PER_DIMENSION, MORE_EVALUATIONS = 10, 100
+#: Share of the predicted fall that a step must reach to be taken: Armijo's condition with the usual constant.
+ENOUGH = 1e-4
+#: A step that is not taken is shortened by a factor in this range, by the first number where there is no mass (the
+#: usual safeguards of a line search).
+SHORTEN = (0.1, 0.5)
+#: Steps become longer by this factor where the potential is concave along the step. A guess.
+LENGTHEN = 4.0
+#: A curvature below this, relative to the lengths of step and change of gradient, counts as zero: rounding errors.
+FLAT = 1e-12
 
 
 def read_init(init: ArrayLike, target: AnyTarget, n_chains: int) -> np.ndarray:
@@ -57,8 +90,8 @@ def find_start(
 ) -> State:
     """Return a state of finite potential for each chain, with its gradient if that is wanted.
 
-    Chains begin at `init`, or at draws from the prior, or uniformly between -2 and 2 in unconstrained space. What
-    is drawn is drawn again where the log-density is -inf, at most 100 times.
+    Chains begin at `init`, or at draws from the prior, or uniformly between -2 and 2 in unconstrained space. A random
+    start is drawn again where the log-density is -inf, at most 100 times.
     """
     target = evaluator.target
     evaluate = evaluator.value_and_gradient if gradient else evaluator.value
@@ -76,7 +109,7 @@ def find_start(
         again = np.stack([_draw(target, streams.generators[i]) for i in lost])
         try:
             found = State.from_evaluation(evaluate(again))
-        except BudgetError:  # which would say how many are allowed, not that all of them were in vain
+        except BudgetError:  # the error below says more: that no start was found
             break
         state, attempts = _replaced(state, lost, found), attempts + 1
     _refuse_infinite(state, evaluator, f"the last of {attempts} random starts", _remedy(target))
@@ -84,14 +117,14 @@ def find_start(
 
 
 def _remedy(target: AnyTarget) -> str:
-    """Return what helps where random starts have no mass."""
+    """Return the remedy for random starts without mass."""
     if target.emulates_outputs:
         return "give init=, or a prior whose draws the model can be run at"
     return "give init=, or bounds= for the parameters that have them"
 
 
 def _evaluated_once(evaluate: Callable[[np.ndarray], Evaluation], position: np.ndarray) -> State:
-    """Evaluate different positions only: one start may be that of all chains."""
+    """Evaluate each distinct position once: all chains may have the same start."""
     _, first, which = np.unique(position, axis=0, return_index=True, return_inverse=True)
     order = np.argsort(first)
     rows = np.argsort(order)[which.reshape(-1)]
@@ -103,12 +136,12 @@ def _evaluated_once(evaluate: Callable[[np.ndarray], Evaluation], position: np.n
 def _draw(target: AnyTarget, rng: np.random.Generator) -> np.ndarray:
     parameters = target.sample_start(rng)
     if parameters is None:
-        return rng.uniform(-2.0, 2.0, target.dim)
+        return rng.uniform(-BOX, BOX, target.dim)
     return np.asarray(target.transform.to_position(parameters[None])[0])
 
 
 def _replaced(state: State, rows: np.ndarray, found: State) -> State:
-    """Return the state with the few rows found put in their places."""
+    """Return the state with some rows replaced."""
     position, potential = state.position.copy(), state.potential.copy()
     position[rows], potential[rows] = found.position, found.potential
     if state.gradient is None or found.gradient is None:
@@ -124,6 +157,138 @@ def _refuse_infinite(state: State, evaluator: Evaluator, where: str, remedy: str
         chain = int(lost[0])
         parameters = evaluator.target.transform.to_parameters(state.position[[chain]])[0]
         point = np.array2string(parameters, precision=6, threshold=12, separator=", ", max_line_width=1000)
-        # Failures count as -inf here, but not every -inf is one.
+        # A failed evaluation counts as -inf here, so the last failure may be the cause.
         failed = f" (the last failure: {evaluator.last_failure})" if evaluator.last_failure else ""
         raise StartError(f"the log-density of chain {chain} is -inf at {where}, {point}; {remedy}{failed}")
+
+
+def descend(evaluator: Evaluator, state: State, shape: str) -> tuple[State, EuclideanMetric]:
+    """Return the state after the descent, and the metric found on the way: of this `shape`, or the identity."""
+    descent = ChainDescent(state)
+    if not descent.descending.any():
+        return state, UnitMetric()
+    descent.follow(evaluator)
+    state = State(descent.position, descent.potential, descent.gradient)
+    return state, descent.metric(shape)
+
+
+class ChainDescent:
+    """A BFGS descent of each chain on its own; the next gradients of all chains are evaluated in one batch.
+
+    Parameters
+    ----------
+    state : State
+        Start of the chains, with gradients.
+
+    Attributes
+    ----------
+    position, potential, gradient : ndarray
+        Current points of the chains.
+    inverse : ndarray of shape (chains, dim, dim)
+        Their approximations of the inverse Hessian.
+    n_taken : ndarray of int
+        Steps taken by each chain.
+    """
+
+    def __init__(self, state: State) -> None:
+        assert state.gradient is not None
+        n, dim = state.position.shape
+        self.position, self.potential = state.position.copy(), state.potential.copy()
+        self.gradient = state.gradient.copy()
+        self.n_taken = np.zeros(n, dtype=int)
+        self.inverse = np.zeros((n, dim, dim))
+        self._fresh = np.ones(n, dtype=bool)  # whether no curvature has been learned since the last restart
+        self._share = np.ones(n)  # share of the full step to try next
+        self._falls = np.full((n, min(max(FEWEST_FALLS, dim + 1), MOST_FALLS)), np.inf)
+        self._restarted_at = np.full(n, np.inf)  # potential at the last restart
+        self._least = LEAST_FALL + FALL_PER_DIMENSION * dim
+        self.descending = np.ones(n, dtype=bool)
+        self._restart(np.arange(n))
+        self._falls[:, FEWEST_FALLS:] = 0.0  # a first round with little gain ends sooner
+
+    def follow(self, evaluator: Evaluator) -> None:
+        """Descend until no chain falls by much any more."""
+        dim = self.position.shape[1]
+        for _ in range(MORE_EVALUATIONS + EVALUATIONS_PER_DIMENSION * dim):
+            rows = np.flatnonzero(self.descending)
+            if not rows.size:
+                return
+            with np.errstate(all="ignore"):
+                self._try(evaluator, rows)
+
+    def _restart(self, rows: np.ndarray) -> None:
+        """Start or restart without curvature; stop chains that have little to gain or gained little since the restart.
+
+        A restart helps because curvatures learned far above may slow the descent: those along a standard deviation
+        change with its square.
+        """
+        size = np.linalg.norm(self.gradient[rows], axis=1)
+        first = 1.0 / np.maximum(size, 1.0)  # the first step is not longer than 1, nor than the gradient
+        # The fall along this step if the potential were linear.
+        worth = first * size**2 > self._least
+        worth &= self._restarted_at[rows] - self.potential[rows] > self._falls.shape[1] * self._least
+        self.descending[rows] = worth
+        rows, first = rows[worth], first[worth]
+        self.inverse[rows] = first[:, None, None] * np.eye(self.position.shape[1])
+        self._restarted_at[rows], self._fresh[rows], self._share[rows] = self.potential[rows], True, 1.0
+        self._falls[rows] = np.inf
+
+    def metric(self, shape: str) -> EuclideanMetric:
+        """Return the mean of the inverse Hessians of the chains that moved; the identity if that is no covariance."""
+        moved = self.n_taken > 0
+        if not moved.any():
+            return UnitMetric()
+        covariance = self.inverse[moved].mean(axis=0)
+        try:
+            if shape == "dense":
+                return DenseMetric(0.5 * (covariance + covariance.T))
+            return DiagonalMetric(np.diag(covariance))
+        except InputError:  # too ill-conditioned for floating point
+            return UnitMetric()
+
+    def _try(self, evaluator: Evaluator, rows: np.ndarray) -> None:
+        """Try one step of each of these chains, and take those that lower the potential enough."""
+        gradient = self.gradient[rows]
+        full = -np.matmul(self.inverse[rows], gradient[:, :, None])[:, :, 0]
+        slope = np.einsum("ij,ij->i", full, gradient)
+        step = self._share[rows, None] * full
+        position = self.position[rows] + step
+        moving = (
+            np.isfinite(position).all(axis=1) & (position != self.position[rows]).any(axis=1) & (slope < 0)
+        )
+        self.descending[rows[~moving]] = False
+        rows, step, position, slope = rows[moving], step[moving], position[moving], slope[moving]
+        if not rows.size:
+            return
+        found = evaluator.value_and_gradient(position)
+        assert found.gradient is not None
+        fall, share = self.potential[rows] - found.potential, self._share[rows]
+        taken = fall >= -ENOUGH * share * slope
+        # Minimum of the parabola through both potentials with the slope at the start, as a share of the step.
+        lowest = -slope * share / (2.0 * (-fall - slope * share))
+        shorter = np.clip(np.nan_to_num(lowest, nan=SHORTEN[0]), *SHORTEN)
+        self._share[rows] = np.where(taken, 1.0, share * shorter)
+        self._learn(rows[taken], step[taken], found.gradient[taken] - self.gradient[rows[taken]])
+        rows = rows[taken]
+        self.position[rows], self.potential[rows] = found.position[taken], found.potential[taken]
+        self.gradient[rows] = found.gradient[taken]
+        self.n_taken[rows] += 1
+        self._falls[rows] = np.column_stack([self._falls[rows, 1:], fall[taken]])
+        self._restart(rows[self._falls[rows].mean(axis=1) <= self._least])
+
+    def _learn(self, rows: np.ndarray, step: np.ndarray, change: np.ndarray) -> None:
+        """Update the inverse Hessians (BFGS); lengthen the next step where the potential is not convex along it."""
+        curved = np.einsum("ij,ij->i", step, change)
+        scale = np.linalg.norm(step, axis=1) * np.linalg.norm(change, axis=1)
+        convex = curved > FLAT * scale
+        self.inverse[rows[~convex]] *= LENGTHEN
+        rows, step, change, curved = rows[convex], step[convex], change[convex], curved[convex]
+        first, self._fresh[rows] = self._fresh[rows], False
+        if first.any():  # so far a multiple of the identity: scale it to the curvature of the first step
+            of_size = curved / np.einsum("ij,ij->i", change, change)
+            self.inverse[rows[first]] = of_size[first, None, None] * np.eye(step.shape[1])
+        bent = np.matmul(self.inverse[rows], change[:, :, None])[:, :, 0]
+        weight = (1.0 + np.einsum("ij,ij->i", change, bent) / curved) / curved
+        cross = step[:, :, None] * bent[:, None, :] / curved[:, None, None]
+        self.inverse[rows] += weight[:, None, None] * step[:, :, None] * step[:, None, :]
+        self.inverse[rows] -= cross + cross.transpose(0, 2, 1)

@@ -1,6 +1,7 @@
-r"""The step size: a first guess, then dual averaging (Hoffman and Gelman, 2014, section 3.2).
+r"""What a warm-up learns: step size, metric, trajectory length, and which kind of trajectories is cheaper.
 
-Dual averaging drives the acceptance rate :math:`\alpha` to its target :math:`\delta` by
+**Step size** (`first_step_size`, `DualAveraging`): a first guess, then dual averaging (Hoffman and Gelman, 2014,
+section 3.2), which drives the acceptance rate :math:`\alpha` to its target :math:`\delta` by
 
 .. math::
     \log\epsilon_{t+1} = \mu - \frac{\sqrt{t}}{\gamma} \bar h_t, \qquad
@@ -8,45 +9,39 @@ Dual averaging drives the acceptance rate :math:`\alpha` to its target :math:`\d
 
 and reports the average of the iterates weighted by :math:`t^{-\kappa}`.
 
-The metric, from draws and their gradients.
-
-For a Gaussian posterior of covariance :math:`\Sigma` the gradients are :math:`\Sigma^{-1}(q - \mu)`, so any set of
-draws with covariance :math:`C`, typical or not, has gradients with covariance :math:`S = \Sigma^{-1} C
-\Sigma^{-1}`, and
+**Metric** (`fisher_metric`), from draws and their gradients. For a Gaussian posterior of covariance :math:`\Sigma` the
+gradients are :math:`\Sigma^{-1}(q - \mu)`, so any set of draws with covariance :math:`C`, typical or not, has gradients
+with covariance :math:`S = \Sigma^{-1} C \Sigma^{-1}`, and
 
 .. math:: \Sigma\, S\, \Sigma = C
 
-gives :math:`\Sigma` back exactly as soon as there are more draws than dimensions: no need to wait until the draws
-themselves have spread like the posterior. In general its solution, the geometric mean of :math:`C` and
-:math:`S^{-1}`, minimises the Fisher divergence between the posterior and a normal; nutpie tunes its
-metric in this way. With a diagonal metric it is :math:`\mathrm{sd}(q_i) / \mathrm{sd}(g_i)`.
+gives :math:`\Sigma` back exactly as soon as there are more draws than dimensions, even if the draws have not spread
+like the posterior yet. In general its solution, the geometric mean of :math:`C` and :math:`S^{-1}`, minimises the
+Fisher divergence between the posterior and a normal; nutpie tunes its metric in this way. The diagonal solution is
+:math:`\mathrm{sd}(q_i) / \mathrm{sd}(g_i)`. With few draws both covariances are shrunk towards the identity, in
+coordinates in which the current metric is the identity (at first, the diagonal solution). So directions that no draw
+has explored keep the metric they had, and a very ill-conditioned posterior is resolved in a few windows.
 
-With few draws both covariances are shrunk towards the identity, in coordinates in which the current metric is the
-identity (at first, the diagonal solution). Directions that no draw has seen keep the metric they had, and a
-posterior too ill-conditioned to be resolved in one go is resolved in a few.
-
-The trajectory length, learnt across chains from how much of the past a trajectory forgets.
-
-For a statistic :math:`f` of the position, a trajectory that ends at :math:`q'` and is accepted with probability
-:math:`\alpha` leaves an autocorrelation :math:`\rho` given by
+**Trajectory length** (`TrajectoryLength`). For a statistic :math:`f` of the position, trajectories that end at
+:math:`q'` and are accepted with probability :math:`\alpha` have the lag-one autocorrelation :math:`\rho` given by
 
 .. math:: c = 1 - \rho = \frac{E[\alpha\,(f(q') - f(q))^2]}{2 \mathrm{Var} f},
 
-and so buys :math:`(1 - \rho)/(1 + \rho) = c / (2 - c)` effective draws. Two statistics matter: the position itself
-(the mean over all directions, in the current metric), and its squared distance from the posterior mean, whose
-:math:`c` is the ChEES criterion (Hoffman, Radul and Sountsov, 2021) up to scale. The best length costs the fewest
-gradients for one effective draw of each; neither is credited with more than one draw a trajectory, since what helps
-means beyond that hurts variances. For a standard normal it is about a quarter turn.
+so each gives :math:`(1 - \rho)/(1 + \rho) = c / (2 - c)` effective draws. Two statistics are used: the position itself
+(the mean over all directions, in the current metric), and its squared distance from the posterior mean, whose :math:`c`
+is the ChEES criterion (Hoffman, Radul and Sountsov, 2021) up to scale. The best length costs the fewest gradients for
+one effective draw of each. Neither is credited with more than one draw for each trajectory, because what helps means
+beyond that hurts variances. For a standard normal the best length is about a quarter period. The usual method follows a
+derivative, which is noisy for long trajectories. Here the warm-up varies the time :math:`t` anyway, so the cost is
+measured directly: in each window over four ranges of :math:`t`, with a parabola (in logarithms) through them.
 
-Following a derivative uphill, as is usual, is noisy for long trajectories, where it grows with the length while
-its sign is random. But warm-up varies the time :math:`t` anyway, so the cost is simply measured: in each window over
-four ranges of :math:`t`, through which a parabola (in logarithms) finds the best.
+**Kind of trajectories** (`Efficiency`): the gradients for one effective draw of the slowest mean and one of the slowest
+square, over all parameters and the potential, with the same formula for effective draws. Taking the slowest keeps a
+slow quantity, such as the spread of a hierarchy, from being averaged away.
 
-SupportExits: why trajectories are rejected.
-
-Smaller steps mend an energy that is not kept. They do nothing for a trajectory that leaves the support beyond a hard
-edge: that is a matter of its length. A step size that is made smaller until few trajectories leave would shrink until
-they go next to nowhere, in as many steps as they may have, and each step costs a gradient.
+**Why trajectories are rejected** (`SupportExits`). Smaller steps reduce the energy error. They do not help a trajectory
+that leaves the support beyond a hard edge, which depends on its length. A step size that shrinks until few trajectories
+leave would shrink until they hardly move, at one gradient a step.
 """
 
 from __future__ import annotations
@@ -69,14 +64,20 @@ from leapwise.execution import Evaluator
 from leapwise.kernels import Info, State, Streams
 from leapwise.kernels.trajectory import ExactForce
 
+#: Constants of dual averaging, as in the paper of Hoffman and Gelman.
 GAMMA, T0, KAPPA = 0.05, 10.0, 0.75
-LOG_SMALLEST = -650.0  # a chain that rejects everything must not bring the step size down to 0
-LARGEST_SLOPE = 1e150  # beyond which a squared gradient overflows
+#: Smallest logarithm of a step size: a chain that rejects everything must not bring it down to 0, which is at about
+#: -745.
+LOG_SMALLEST = -650.0
+#: Largest gradient norm that is squared without overflow, which is at about 1e154.
+LARGEST_SLOPE = 1e150
+#: Doublings or halvings of the first step size at most: a factor of 1e15.
+MOST_DOUBLINGS = 50
 
 
 @dataclass
 class DualAveraging:
-    """Tune one step size, or one for each chain.
+    """Tunes one step size, or one for each chain.
 
     Parameters
     ----------
@@ -85,7 +86,7 @@ class DualAveraging:
     target : float
         Acceptance rate to reach.
     reach : float
-        Multiple of the first guess that step sizes are drawn to while little is known.
+        Multiple of the first guess that the first iterates are drawn towards.
 
     Examples
     --------
@@ -120,17 +121,17 @@ class DualAveraging:
 
     @property
     def lasting(self) -> np.ndarray:
-        """Step size to keep for long: the mean (of logarithms) of all that were tried but the first third.
+        """Step size to keep for all draws: the geometric mean of all but the first third of those tried.
 
-        `average` leans on the last `n_updates**0.75` tries, in which chains may not have come to where steps must be
-        short.
+        `average` depends mostly on the last `n_updates**0.75` tries, in which chains may not have visited the regions
+        that need short steps.
         """
         if not self._tried:
             return self.average
         return np.exp(np.mean(self._tried[len(self._tried) // 3 :], axis=0))
 
     def update(self, acceptance: np.ndarray, largest: float = np.inf) -> None:
-        """Learn from the acceptance rate of one step; never go beyond the `largest` step size."""
+        """Learn from the acceptance rate of one step; stay below the `largest` step size."""
         self.n_updates += 1
         t = self.n_updates
         self._error += (self.target - acceptance - self._error) / (t + T0)
@@ -143,22 +144,22 @@ class DualAveraging:
 def first_step_size(
     evaluator: Evaluator, streams: Streams, state: State, metric: EuclideanMetric, target: float
 ) -> np.ndarray:
-    """Return for each chain the largest power of two whose single step is accepted often enough.
+    """Return for each chain the largest power of two for which a single step is accepted often enough.
 
-    Each trial is one exact gradient a chain, with the momentum drawn once.
+    Each trial costs one exact gradient for each chain. The momentum is drawn once.
     """
     assert state.gradient is not None
     n = streams.n_chains
     momentum = metric.momentum(streams.normals(state.position.shape[1]))
     start = PhasePoint(state.position, momentum, state.potential, state.gradient, np.ones(n, dtype=bool))
     energy = state.potential + kinetic_energy(metric, momentum)
-    # Newton's scale of a one-dimensional potential whose force changes by itself over one step.
+    # In a quadratic well of curvature 1 the gradient is the distance from the minimum, so this step reaches about it.
     with np.errstate(over="ignore"):
         scale = np.sqrt(np.einsum("ij,ij->i", state.gradient, metric.velocity(state.gradient)))
     step_size = 2.0 ** -np.ceil(np.log2(np.clip(scale, 1.0, LARGEST_SLOPE)))
     direction = np.zeros(n)
     searching = np.ones(n, dtype=bool)
-    for _ in range(50):
+    for _ in range(MOST_DOUBLINGS):
         steps = np.where(searching, 1, 0)
         end, _ = leapfrog(ExactForce(evaluator).evaluate, metric, start, step_size, steps)
         end_energy = end.potential + kinetic_energy(metric, end.momentum)
@@ -173,13 +174,14 @@ def first_step_size(
     return step_size
 
 
+#: Weight of the identity in a covariance of as many draws as dimensions or fewer. A guess.
 SHRINKAGE = 1e-2
 
 
 def fisher_metric(
     position: np.ndarray, gradient: np.ndarray, shape: str, current: EuclideanMetric | None = None
 ) -> EuclideanMetric | None:
-    """Return the metric that fits draws ``(n, dim)`` and their gradients, or None if they tell nothing.
+    """Return the metric that fits draws ``(n, dim)`` and their gradients, or None if there is too little variation.
 
     Parameters
     ----------
@@ -187,11 +189,11 @@ def fisher_metric(
         Of all chains together.
     shape : {"diagonal", "dense"}
     current : EuclideanMetric, optional
-        What a dense metric is shrunk towards, if it is dense too; by default its diagonal solution.
+        A dense metric is shrunk towards this one, if that is dense too; by default towards the diagonal solution.
 
     Examples
     --------
-    Draws from far too narrow a region still give the covariance of a Gaussian:
+    Draws from a region that is far too narrow still give the covariance of a Gaussian:
 
     >>> rng = np.random.default_rng(0)
     >>> covariance = np.array([[4.0, 1.0], [1.0, 1.0]])
@@ -222,11 +224,11 @@ def fisher_metric(
 
 
 def _shrunk_covariance(rows: np.ndarray) -> np.ndarray:
-    """Covariance of the rows plus a small multiple of the identity, smaller the more rows there are."""
+    """Return the covariance of the rows plus a multiple of the identity, which is smaller for more rows."""
     n, dim = rows.shape
     centred = rows - rows.mean(axis=0)
     covariance = centred.T @ centred / n
-    weight = SHRINKAGE * (dim / (n + dim)) ** 3  # draws that outnumber the dimensions need next to none
+    weight = SHRINKAGE * (dim / (n + dim)) ** 3  # hardly any if draws outnumber dimensions
     return np.asarray(covariance + weight * np.trace(covariance) / dim * np.eye(dim))
 
 
@@ -241,20 +243,22 @@ def _geometric_mean_with_inverse(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray((half * np.sqrt(np.maximum(values, 0.0))) @ half.T)
 
 
-SPREAD = 0.6  # relative half-width of trajectory times in warm-up
-N_RANGES = 4
-FEWEST = 10  # trajectories in each range
+#: Relative half-width of the range of trajectory times in warm-up. A guess: a factor of four from shortest to longest.
+SPREAD = 0.6
+#: Ranges of trajectory times that are compared: one more than a parabola needs. And the fewest trajectories in each
+#: range, a guess.
+N_RANGES, FEWEST = 4, 10
 
 
 class TrajectoryLength:
-    """Find the trajectory length of best measured efficiency, window by window.
+    """Finds the trajectory length of best measured efficiency, window by window.
 
     Parameters
     ----------
     initial : float
         First guess.
     most : float
-        What a trajectory may forget of means, at most, to be credited with it: beyond 1, it goes to the other side.
+        Largest c of means that a trajectory is credited with. Beyond 1 it ends on the other side of the mean.
     """
 
     def __init__(self, initial: float, most: float = 1.0) -> None:
@@ -262,11 +266,11 @@ class TrajectoryLength:
         self._seen: list[tuple[State, Info]] = []
 
     def add(self, before: State, info: Info) -> None:
-        """Remember one step of all chains."""
+        """Store one step of all chains."""
         self._seen.append((before, info))
 
     def renew(self, metric: EuclideanMetric) -> None:
-        """Move to the best length that the steps since the last renewal tell of, and forget them."""
+        """Set the length to the best one according to the steps since the last renewal, and forget them."""
         if not self._seen or len(self._seen) * len(self._seen[0][1].n_steps) < N_RANGES * FEWEST:
             return
         start = np.concatenate([before.position for before, _ in self._seen])
@@ -290,7 +294,7 @@ class TrajectoryLength:
 def _best_time(
     time: np.ndarray, of_means: np.ndarray, of_squares: np.ndarray, cost: np.ndarray, most: float
 ) -> float:
-    """Return the time of lowest cost for an effective draw, within the range of those tried."""
+    """Return the time of lowest cost for an effective draw, within the range of times tried."""
     ranges = np.array_split(np.argsort(time), N_RANGES)
     centre = np.array([np.log(time[rows]).mean() for rows in ranges])
     draws = [
@@ -305,8 +309,8 @@ def _best_time(
 
 
 def _effective(forgotten: float, most: float) -> float:
-    """Effective draws of one trajectory that forgets this share of the past."""
-    c = min(max(forgotten, 1e-6), most)
+    """Return the effective draws of a trajectory with this c, see the module docstring."""
+    c = min(max(forgotten, LEAST_FORGOTTEN), most)
     return c / (2.0 - c)
 
 
@@ -314,42 +318,112 @@ def _squared(metric: EuclideanMetric, rows: np.ndarray) -> np.ndarray:
     return np.einsum("ij,ij->i", rows, metric.mass_times(rows))
 
 
-#: Steps that a trajectory may have while step sizes are learnt, and the same at an edge.
+#: Smallest share that a trajectory is said to forget: less cannot be told from nothing in so few steps. A guess.
+LEAST_FORGOTTEN = 1e-6
+
+
+class Efficiency:
+    """Compares the cost of two kinds of trajectories from steps made with each."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def add(self, kind: str, before: State, after: State, info: Info) -> None:
+        """Store one step of all chains."""
+        old, new = (np.column_stack([each.position, each.potential]) for each in (before, after))
+        self._seen.setdefault(kind, []).append((old, new, info.n_steps))
+        assert info.left is not None
+        self._diverging.append(info.diverging & ~info.left)
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of the kind that has fewer; 0 if there are not two kinds."""
+        return min(map(len, self._seen.values())) if len(self._seen) > 1 else 0
+
+    def forget(self) -> None:
+        """Forget all steps."""
+        self._seen: dict[str, list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = {}
+        self._diverging: list[np.ndarray] = []
+
+    @property
+    def diverging(self) -> float:
+        """Share of all steps that diverged inside the support."""
+        return float(np.mean(self._diverging))
+
+    def doublings(self, kind: str) -> np.ndarray:
+        """Return the depths of the trees of a kind, or what they would be for its numbers of steps."""
+        return np.log2(1.0 + np.concatenate([n_steps for _, _, n_steps in self._seen[kind]]))
+
+    def prices(self) -> dict[str, float]:
+        """Return for each kind the gradients for one effective draw of the slowest mean and of the slowest square."""
+        rows = {
+            kind: [np.concatenate(each) for each in zip(*steps, strict=True)]
+            for kind, steps in self._seen.items()
+        }
+        everything = np.concatenate([after for _, after, _ in rows.values()])
+        mean = everything.mean(axis=0)
+        return {
+            kind: float(
+                n_steps.mean()
+                * sum(
+                    1.0
+                    / _slowest_effective(
+                        (before - mean) ** power, (after - mean) ** power, (everything - mean) ** power
+                    )
+                    for power in (1, 2)
+                )
+            )
+            for kind, (before, after, n_steps) in rows.items()
+        }
+
+
+def _slowest_effective(before: np.ndarray, after: np.ndarray, everything: np.ndarray) -> float:
+    """Return the effective draws per step of the slowest of some statistics, at most one."""
+    variance = everything.var(axis=0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        forgotten = np.where(variance > 0, ((after - before) ** 2).mean(axis=0) / (2.0 * variance), 0.0)
+    slowest = float(np.clip(forgotten, LEAST_FORGOTTEN, 1.0).min())
+    return slowest / (2.0 - slowest)
+
+
+#: Largest number of steps of a trajectory while step sizes are tuned, in general and near a hard edge. Guesses: the
+#: first is a tree of depth 8; near an edge longer trajectories leave the support anyway.
 MOST_STEPS, EDGE_STEPS = 256, 8
-#: There is an edge if so large a share of rejections has left the support.
+#: There is a hard edge if more than this share of rejected trajectories has left the support.
 MOSTLY = 0.5
-#: Weight of the past, a step, in what is remembered of rejections; and how many of them it takes to judge.
-MEMORY, ENOUGH_LOST = 0.95, 0.5
-#: Share of trajectories that must stay inside for them to speak for the others.
+#: Factor by which old rejections lose weight at each step, so that about the last 20 count; and the (weighted) number
+#: of rejections needed for a verdict. Guesses.
+MEMORY, ENOUGH_REJECTED = 0.95, 0.5
+#: Share of trajectories that must stay inside, so that they alone can tune the step size. A guess.
 FEW_INSIDE = 0.25
 
 
 class SupportExits:
-    """Remembers how much is rejected, and how much of it because the trajectory has left the support."""
+    """Estimates how many trajectories are rejected, and how many of these because they left the support."""
 
     def __init__(self) -> None:
-        self._lost = self._left = 0.0
+        self._rejected = self._left = 0.0
 
     def add(self, info: Info) -> None:
         """Learn from one step of all chains."""
         assert info.left is not None
-        self._lost = MEMORY * self._lost + float(1.0 - info.acceptance_rate.mean())
+        self._rejected = MEMORY * self._rejected + float(1.0 - info.acceptance_rate.mean())
         self._left = MEMORY * self._left + float(info.left.mean())
 
     @property
     def at_an_edge(self) -> bool:
-        """Whether what is rejected has mostly left the support."""
-        return self._lost > ENOUGH_LOST and self._left > MOSTLY * self._lost
+        """Whether most rejected trajectories have left the support."""
+        return self._rejected > ENOUGH_REJECTED and self._left > MOSTLY * self._rejected
 
     @property
     def most_steps(self) -> int:
-        """Steps that a trajectory may have."""
+        """Largest number of steps of a trajectory."""
         return EDGE_STEPS if self.at_an_edge else MOST_STEPS
 
     def rate(self, info: Info, target: float) -> float:
-        """Return the acceptance rate that tells of the step size: at an edge, of trajectories that stay inside.
+        """Return the acceptance rate to tune the step size with: near an edge, that of trajectories that stay inside.
 
-        Where hardly any does they count as well: it may be too large a step that has led them out.
+        If hardly any stays inside, all of them count, because steps that are too large may have led them out.
         """
         assert info.left is not None
         if not self.at_an_edge or self._left * (1.0 - MEMORY) > 1.0 - FEW_INSIDE:
