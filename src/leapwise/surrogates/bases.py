@@ -445,26 +445,27 @@ class SumBasis:
 
     def value(self, white: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return the weighted sum, ``(n,)``."""
-        return _total(basis.value(white, part) for basis, part in self._parts(weights))
+        return _total(basis.value(white, part) for basis, part in self.parts(weights))
 
     def value_and_gradient(self, white: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the weighted sum and its gradient ``(n, dim)``."""
-        pairs = [basis.value_and_gradient(white, part) for basis, part in self._parts(weights)]
+        pairs = [basis.value_and_gradient(white, part) for basis, part in self.parts(weights)]
         return _total(value for value, _ in pairs), _total(gradient for _, gradient in pairs)
 
     def hessian(self, white: np.ndarray, weights: np.ndarray) -> np.ndarray:
         """Return the Hessian of the weighted sum, ``(n, dim, dim)``."""
-        return _total(basis.hessian(white, part) for basis, part in self._parts(weights))
+        return _total(basis.hessian(white, part) for basis, part in self.parts(weights))
 
     def quadratic(self, white: np.ndarray, weights: np.ndarray, velocity: np.ndarray) -> np.ndarray:
         """Return the third derivative applied twice to `velocity`, ``(n, dim)``."""
-        return _total(basis.quadratic(white, part, velocity) for basis, part in self._parts(weights))
+        return _total(basis.quadratic(white, part, velocity) for basis, part in self.parts(weights))
 
     def trace(self, white: np.ndarray, weights: np.ndarray, matrix: np.ndarray) -> np.ndarray:
         """Return the third derivative contracted with the symmetric `matrix`, ``(n, dim)``."""
-        return _total(basis.trace(white, part, matrix) for basis, part in self._parts(weights))
+        return _total(basis.trace(white, part, matrix) for basis, part in self.parts(weights))
 
-    def _parts(self, weights: np.ndarray) -> Iterator[tuple[Basis, np.ndarray]]:
+    def parts(self, weights: np.ndarray) -> Iterator[tuple[Basis, np.ndarray]]:
+        """Return each basis with its weights."""
         ends = np.cumsum([basis.size for basis in self.bases])
         return zip(self.bases, np.split(weights, ends[:-1]), strict=True)
 

@@ -217,10 +217,10 @@ class _Terms:
 
 def _compile_expansion(expansion: Expansion, frame: Whitening | None) -> CompiledSurrogate | None:
     """Compile a sum of features; None if a term has no compiled form."""
-    terms = _Terms()
-    for basis, weights in _split(expansion):
-        if not terms.add(basis, weights):
-            return None
+    whole, terms = expansion.basis, _Terms()
+    parts = whole.parts(expansion.weights) if type(whole) is SumBasis else [(whole, expansion.weights)]
+    if not all(terms.add(basis, weights) for basis, weights in parts):
+        return None
     whitening = expansion.whitening
     if (process := terms.fused()) is not None:
         enter, back = _change_with_square(whitening, frame)
@@ -234,15 +234,6 @@ def _compile_expansion(expansion: Expansion, frame: Whitening | None) -> Compile
     return CompiledSurrogate(
         _potential(expansion.offset, enter, terms, kernel), _gradient(enter, back, terms, kernel)
     )
-
-
-def _split(expansion: Expansion) -> list[tuple[Basis, np.ndarray]]:
-    """Return the bases of a sum with their weights."""
-    basis, weights = expansion.basis, expansion.weights
-    if type(basis) is not SumBasis:
-        return [(basis, weights)]
-    ends = np.cumsum([part.size for part in basis.bases])
-    return list(zip(basis.bases, np.split(weights, ends[:-1]), strict=True))
 
 
 def _compile_network(

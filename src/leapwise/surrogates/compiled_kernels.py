@@ -113,7 +113,7 @@ def kernel_term(basis: KernelBasis, weights: np.ndarray) -> KernelTerm | None:
         return None
     if isinstance(basis, RadialBasis):
         return _radial_nodes(basis, weights, form)
-    return _leaning_nodes(basis, weights, form)
+    return _gradient_nodes(basis, weights, form)
 
 
 class ProfileForm(NamedTuple):
@@ -179,12 +179,12 @@ def _radial_nodes(basis: RadialBasis, weights: np.ndarray, form: ProfileForm) ->
     return KernelTerm(value, gradient)
 
 
-def _leaning_nodes(basis: GradientKernelBasis, weights: np.ndarray, form: ProfileForm) -> KernelTerm:
+def _gradient_nodes(basis: GradientKernelBasis, weights: np.ndarray, form: ProfileForm) -> KernelTerm:
     n, g = len(basis.centres), basis.length**-2.0
     argument = _argument(basis.centres, np.full(1, g), form)
-    alpha, lean = weights[:n], g * weights[n:].reshape(basis.centres.shape)
-    columns = np.ascontiguousarray(lean.T)
-    shift = np.einsum("sd,sd->s", basis.centres, lean)
+    alpha, gamma = weights[:n], g * weights[n:].reshape(basis.centres.shape)  # gamma with its factor g
+    columns = np.ascontiguousarray(gamma.T)
+    shift = np.einsum("sd,sd->s", basis.centres, gamma)
     steep_columns, steep_shift = form.stretch * columns, form.stretch * shift
     pull, minus_g = g * basis.centres, np.full(n, -g)
 
@@ -201,7 +201,7 @@ def _leaning_nodes(basis: GradientKernelBasis, weights: np.ndarray, form: Profil
         s += alpha
         s *= p
         vector = s.dot(pull)
-        vector += p.dot(lean)
+        vector += p.dot(gamma)
         return s.dot(minus_g), vector
 
     return KernelTerm(value, gradient)
@@ -258,20 +258,20 @@ class FusedProcess:
         self._scales = RADIAL_SCALES[: len(radial)] * self.dim
         self._heights = self.dim * radial
         self._alpha = weights[:n]
-        self._lean = None
+        self._gamma = None
         if isinstance(basis, RadialBasis):
             precision = np.broadcast_to(basis.precision, n)
         else:
             precision = np.full(n, basis.length**-2.0)
-            self._lean = precision[:, None] * weights[n:].reshape(centres.shape)
+            self._gamma = precision[:, None] * weights[n:].reshape(centres.shape)
         self._precision, self._centres = precision, centres
         squares = np.einsum("sd,sd->s", centres, centres)
         # Matrices whose rows belong to z, 1 and |z|^2.
         self._u = np.vstack([-precision * centres.T, 1.0 + 0.5 * precision * squares, 0.5 * precision])
         self._a = None
-        if self._lean is not None:
-            shift = np.einsum("sd,sd->s", centres, self._lean)
-            self._a = np.vstack([self._lean.T, -shift, np.zeros(n)])
+        if self._gamma is not None:
+            shift = np.einsum("sd,sd->s", centres, self._gamma)
+            self._a = np.vstack([self._gamma.T, -shift, np.zeros(n)])
 
     @staticmethod
     def applies_to(basis: KernelBasis) -> bool:
@@ -316,10 +316,10 @@ class FusedProcess:
         # Columns of the sums: the vector that is added, then the factor of z.
         sums = np.zeros((k + n * (1 + len(s)), dim + 1))
         sums[:k, dim] = 2.0 * self._heights
-        if self._lean is None:
+        if self._gamma is None:
             sums[k:] = self._alpha[:, None] * pull
         else:
-            sums[k : k + n, :dim], sums[k + n :] = self._lean, pull
+            sums[k : k + n, :dim], sums[k + n :] = self._gamma, pull
         m, guard = len(sums), self.guard.factor
 
         def gradient(position: np.ndarray) -> np.ndarray:
