@@ -1,4 +1,4 @@
-"""An expensive forward model without a gradient: exact draws at one run of the model each."""
+"""An expensive forward model without a gradient: one run of the model per exact draw."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ t = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0])
 y = np.array([2.07, 1.62, 1.16, 0.87, 0.68, 0.44, 0.20, 0.10])
 
 
-def solve(x):  # stands for your solver: parameters in, outputs out
+def solve(x):  # replace it by your solver: parameters in, outputs out
     return x[0] * np.exp(-x[1] * t)
 
 

@@ -1,6 +1,7 @@
-"""Examples are tests: each is imported, and one thing about it is checked."""
+"""Examples and code blocks of the documentation run, and one result of each example is checked."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import numpy as np
@@ -28,8 +29,26 @@ def test_decay_finds_the_least_squares_fit():
     assert np.abs(run.draws.mean(axis=(0, 1)) - best) == pytest.approx(0, abs=0.3 * np.sqrt(covariance.max()))
 
 
+def blocks(page):
+    return re.findall(
+        r"^```python\n(.*?)^```", (EXAMPLES.parent / page).read_text(), re.MULTILINE | re.DOTALL
+    )
+
+
 def test_readme_shows_the_example():
-    readme = (EXAMPLES.parent / "README.md").read_text()
+    (shown,) = blocks("README.md")
     for line in (EXAMPLES / "decay.py").read_text().splitlines():
-        if line.startswith(("t =", "y =", "def ", "    outputs =", "    return ")):
-            assert line in readme
+        if not line.startswith(('"""', "if __name__")):
+            assert line.removeprefix("    ") in shown.replace("    ", "")
+
+
+@pytest.mark.parametrize("page", ["docs/targets.md", "docs/methods.md", "docs/durability.md"])
+def test_code_of_the_documentation_runs(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for block in blocks(page):
+        exec(compile(block, page, "exec"), {"__name__": "documentation"})
+
+
+def test_code_for_clusters_is_valid():
+    for block in blocks("docs/clusters.md"):
+        compile(block, "docs/clusters.md", "exec")
