@@ -1,14 +1,14 @@
-# `make demo` and `make test` are all a newcomer needs; both set up .venv on first use.
+# Start with `make demo` and `make test`. Both set up .venv on first use.
 PYTHON ?= python3
 VENV ?= .venv
-# Options of `make bench`; by default all is run, and docs/benchmarks.md filled in.
+# Options of `make bench`; by default everything is run and written to docs/benchmarks.md.
 BENCH ?= --docs
 BIN := $(VENV)/bin
 export MPLBACKEND ?= Agg
-# Tests multiply small matrices: threads of BLAS would only get in each other's way.
+# Tests multiply small matrices, which several BLAS threads would slow down.
 test test-full: export OPENBLAS_NUM_THREADS ?= 1
 
-# All cores, but no more processes than the tests keep busy.
+# All cores, but no more processes than the tests can use.
 PYTEST := $(BIN)/python -m pytest --numprocesses auto --maxprocesses 8 --dist worksteal
 
 .PHONY: demo test test-full bench lint format clean
@@ -33,7 +33,7 @@ $(VENV)/.installed-bench: $(VENV)/.installed
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	@touch $@
 
-bench: $(VENV)/.installed-bench  ## this library and its peers on the same posteriors: hours, and goes on if interrupted
+bench: $(VENV)/.installed-bench  ## this library and its peers on the same posteriors: takes hours, can be interrupted and continued
 	$(BIN)/python -m benchmarks.compare $(BENCH)
 
 lint: $(VENV)/.installed  ## format, lint, types, one-way imports

@@ -4,7 +4,7 @@
     python tools/same_draws.py [name ...] | diff before.txt -
 
 A change that only moves, renames or rewrites code leaves every line as it was. Hashes hold for one machine: another
-processor or another BLAS rounds differently. Only public names are used, so that the script survives a redesign.
+processor or another BLAS rounds differently. The script uses only public names, so that it works after a redesign.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# Sums of several threads may be taken in another order; this must be set before NumPy is imported.
+# Several threads may sum in another order. This must be set before NumPy is imported.
 os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 
 import numpy as np
@@ -140,7 +140,7 @@ def resumed(**settings: object) -> lw.Run:
     raise RuntimeError("the first run was to fail")
 
 
-#: Every way to a run that a redesign may break. Each takes seconds.
+#: One run for each part of the library that a redesign may break. Each takes seconds.
 RUNS: dict[str, Callable[[], lw.Run]] = {
     "auto, gradient": lambda: draw(gumbel()),
     "auto, values": lambda: draw(gumbel(gradient=False)),
