@@ -2,9 +2,9 @@
 
     python benchmarks/durability.py [--overhead] [--long] [--draws 1000000] [--folder DIR]
 
-Each run is a process of its own. Overhead: the same run with and without a ledger, in turn, on a model that takes 5 ms
-a value. Long: four chains on two standard normals, with a ledger, for a tenth of the draws (of all chains together) and
-for all of them, with peak memory; then the same calls again, which find all draws on disk.
+Each run is its own process. Overhead: the same run with and without a ledger, in turn, on a model that takes 5 ms
+per value. Long: four chains on two standard normals, with a ledger, for a tenth of the draws (of all chains together)
+and for all of them, with peak memory; then the same calls again, which read all draws from disk.
 """
 
 from __future__ import annotations

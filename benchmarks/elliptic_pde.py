@@ -1,7 +1,7 @@
-"""Time the elliptic PDE problem: beside scikit-fem, gradients beside values, batches, the Fisher metric.
+"""Time the elliptic PDE problem: against scikit-fem, gradients against values, batches, the Fisher metric.
 
-Machines are noisy, so every figure is a ratio: both sides are timed one right after the other, ten calls in a
-row as a trajectory makes them, many times, and the median of the ratios is printed. "Outputs" are the forward
+Machines are noisy, so every figure is a ratio: both sides are timed directly after each other, ten calls in a
+row as in a trajectory, many times, and the median of the ratios is printed. "Outputs" are the forward
 model alone, from parameters to 121 pressures, on both sides; "value" is a whole log-density.
 
     python benchmarks/elliptic_pde.py
@@ -34,7 +34,7 @@ def compare(a: Callable[[], Any], b: Callable[[], Any], repeats: int) -> tuple[f
 
 
 def scikit_fem_outputs(n: int, weights: np.ndarray) -> Callable[[], np.ndarray]:
-    """Do the same with scikit-fem's own assembly and solver; all that stays the same is prepared outside."""
+    """Do the same with scikit-fem's own assembly and solver; everything that does not change is prepared outside."""
     import skfem
     from skfem.helpers import dot, grad
 

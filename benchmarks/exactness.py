@@ -1,6 +1,6 @@
 """Run the quick tier of the exactness tests, draw its largest |z| beside those of planted mistakes, and print tables.
 
-What is drawn and printed is what the tests themselves report; nothing is measured a second time.
+It draws and prints the numbers that the tests report; nothing is measured a second time.
 
     OPENBLAS_NUM_THREADS=1 python benchmarks/exactness.py [--picture docs/figures/exactness.png]
 """
@@ -27,7 +27,7 @@ Cell = tuple[str, str, str, float | None, int]
 
 
 class Listener:
-    """Keeps what tests report about themselves."""
+    """Keeps the numbers that tests report."""
 
     def __init__(self) -> None:
         self.cells: list[Cell] = []
@@ -63,7 +63,7 @@ def draw(heard: Listener, path: Path) -> None:
         labels.append(name)
         points.append(([caught[name]], PLANTED))
     for name in reversed(kernels):
-        labels.append(f"every lie, told to {name}")
+        labels.append(f"every lie to {name}")
         points.append((heard.largest("lie", 2, name), LIE))
     for name in reversed(rows):
         labels.append(f"{name}, on every target")

@@ -1,10 +1,10 @@
-"""HMC() and NUTS() without settings beside the NUTS of NumPyro and nutpie, on the same exact potential.
+"""Compare HMC() and NUTS() without settings with the NUTS of NumPyro and nutpie, on the same exact potential.
 
 All get 500 steps of warm-up, 4 chains and 1000 draws, and the same target: NumPyro (dense mass matrix) calls ours back
 from JAX, value and gradient together, and nutpie (its low-rank mass matrix) from Rust. NumPyro has our starts, nutpie
-some of the same law. Counted are gradients, warm-up included; seconds are not compared, since callbacks cost more than
-compiled models would. The figure is effective draws (smallest bulk ESS over the parameters, of means and of squares)
-per gradient; medians over seeds, and ratios of `HMC()` to each other row.
+some of the same distribution. Gradients are counted, warm-up included; seconds are not compared, since callbacks cost
+more than compiled models would. The figure is effective draws (smallest bulk ESS over the parameters, of means and of
+squares) per gradient; medians over seeds, and ratios of `HMC()` to each other row.
 
     pip install 'leapwise[bench]'
     python benchmarks/hmc_and_nuts.py [--seeds 3] [--without numpyro] [gaussian funnel posteriordb:garch-garch11 ...]

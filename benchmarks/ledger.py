@@ -1,8 +1,8 @@
-"""What recording an evaluation costs: microseconds for a row, one thread, four lanes in turn, on the disk of a folder.
+"""The cost of recording an evaluation: microseconds per row, one thread, four lanes in turn, on the disk of a folder.
 
     python benchmarks/ledger.py [--rows 20000] [--repeats 3] [--folder DIR]
 
-Also: opening and reading back what was written, and the share of wall time when a value costs 5 ms.
+It also times opening and reading the ledger, and gives the share of wall time if a value costs 5 ms.
 """
 
 from __future__ import annotations

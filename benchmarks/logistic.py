@@ -1,7 +1,7 @@
 """Time the logistic regressions: value, gradient, batches of chains, and the Fisher metric.
 
-Machines are noisy, so read the ratios: each row is timed right beside one gradient of one chain, many times, and
-medians are printed, of the times and of the ratios. The iteration at the end is one `RMHMC` trajectory with the
+Machines are noisy, so read the ratios: each row is timed directly after one gradient of one chain, many times, and
+medians of the times and of the ratios are printed. The iteration at the end is one `RMHMC` trajectory with the
 paper's step size and number of steps, for one chain that starts in the posterior.
 
     LEAPWISE_DATA=folder python benchmarks/logistic.py [simulated] [bank] [a9a]

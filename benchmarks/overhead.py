@@ -1,8 +1,8 @@
-"""What the sampler itself costs, as ratios within one run.
+"""The cost of the sampler itself, as ratios within one run.
 
 1. HMC: wall time of a 4-chain vectorised run on the bank data over the time spent inside the exact gradient.
-2. RMHMC: time of one iteration of two steps on the simulated data over the time of one exact gradient, one chain, with
-   what it is made of.
+2. RMHMC: time of one iteration of two steps on the simulated data over the time of one exact gradient, one chain, and
+   its parts.
 
     LEAPWISE_DATA=... python benchmarks/overhead.py [--repeats 5]
 """
@@ -32,7 +32,7 @@ def hmc_overhead(repeats):
 
 
 class Timed:
-    """A metric that measures itself."""
+    """A metric that times its own calls."""
 
     def __init__(self, metric):
         self.metric, self.seconds, self.calls = metric, {}, {}

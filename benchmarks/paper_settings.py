@@ -2,8 +2,8 @@
 
 Chains are brought to the posterior by HMC() and then run with the paper's step size and number of steps L, in the
 identity metric (HMC) or the Fisher metric (RMHMC). The paper says that HMC draws its number of steps from {1..L}; for
-RMHMC it does not say, but three of its four effective sample sizes fit only a fixed L, so that is what is run. For it
-the share of unsolved implicit steps and the number of metric evaluations an iteration are shown too.
+RMHMC it does not say, but three of its four effective sample sizes fit only a fixed L, so L is fixed here. For RMHMC
+the share of unsolved implicit steps and the number of metric evaluations per iteration are shown too.
 
     LEAPWISE_DATA=... python benchmarks/paper_settings.py [--iterations 2000] [--rmhmc-iterations 200] [problem ...]
 """

@@ -2,7 +2,7 @@
 
     python benchmarks/parallel.py [threads] [dask] [--chains 8 64] [--draws 40]
 
-The efficiency of production is time asleep in the model over workers times wall time; of warm-up likewise.
+The efficiency is the time asleep in the model over workers times wall time, for draws and for warm-up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MEAN = 0.1
 
 
 def slow(x: np.ndarray) -> float:
-    """Return a standard normal log-density, after a while that depends on where."""
+    """Return a standard normal log-density, after a pause that depends on the position."""
     digits = np.abs(x * 1e6) % 1.0
     time.sleep(MEAN * (0.5 + float(digits[0])))
     return float(-0.5 * x @ x)

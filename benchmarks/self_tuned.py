@@ -1,4 +1,4 @@
-"""What `sample(target)` reaches, on five seeds (ten for hidden mass): worst and median.
+"""The efficiency of `sample(target)` on five seeds (ten for hidden mass): worst and median.
 
     python benchmarks/self_tuned.py efficiency|overhead|hidden|hard|values|budget [problem ...] [--seeds N]
 
@@ -26,7 +26,7 @@ from benchmarks.compare.cases import without_gradient
 
 
 def _scalar_with_gradient(target: lw.ForwardTarget) -> lw.Target:
-    """Return a forward target as a log-density with its gradient, outputs unseen."""
+    """Return a forward target as a log-density with its gradient, without outputs."""
 
     def both(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         raw = target.evaluate(x, gradient=True)

@@ -1,8 +1,8 @@
-"""What one iteration of RNS-HMC costs at the paper's settings, in exact values.
+"""The cost of one iteration of RNS-HMC at the paper's settings, in exact values.
 
-An iteration is one surrogate trajectory and one exact value for each chain. It and bare values of the same batch take
-turns; printed is the median ratio. Beside it stands the ratio of multiplications, which bounds it where both are done
-equally fast: a trajectory of L/2 steps takes s d L of them, a value of a regression N d.
+An iteration is one surrogate trajectory and one exact value for each chain. Iterations and
+bare values of the same batch are timed in turns, and the median ratio is printed. The ratio of multiplications bounds
+it if both run at the same speed: a trajectory of L/2 steps takes s d L of them, a value of a regression N d.
 
     LEAPWISE_DATA=... OPENBLAS_NUM_THREADS=1 python benchmarks/surrogate_iteration.py [--chains 4] [bank ...]
 """

@@ -1,7 +1,7 @@
-"""How close surrogates come: sd(D) on 500 fresh exact-HMC draws, after training on few others.
+"""The accuracy of surrogates: sd(D) on 500 new draws, after training on few others.
 
-Positions are draws of `leapwise.sample`, which are shuffled for each repeat; evaluations are exact. Printed are the
-median over repeats, with the range, beside the figure to reach. Nothing is stored.
+Positions are draws of `leapwise.sample`, which are shuffled for each repeat; evaluations are exact. The
+median over repeats is printed with the range and the goal. Nothing is stored.
 
     LEAPWISE_DATA=... python benchmarks/surrogates_accuracy.py [--repeats 3] [bank elliptic outputs ...]
 """

@@ -1,13 +1,13 @@
-"""How well Gaussian processes stand in for the elliptic PDE, and what they cost.
+"""The accuracy and the cost of Gaussian processes as surrogates of the elliptic PDE.
 
-sd(D) is the standard deviation of the exact potential less the surrogate's, on 500 draws of exact HMC. Processes
+sd(D) is the standard deviation of the exact potential minus the surrogate's, on 500 draws of exact HMC. Processes
 learn from values and gradients at draws of other chains, whitened by these alone. Several training sets are
 tried; the median is printed with the range. Times are ratios within this process, because machines are noisy: of a
 fit to one Cholesky factorisation of as many rows, and of an evaluation to its bare matrix products.
 
     python benchmarks/surrogates_gp.py [--repeats 3] [--sizes 100 200]
 
-Draws are kept in the temporary folder, so that a second run starts at once.
+Draws are kept in the temporary folder for the next run.
 """
 
 from __future__ import annotations

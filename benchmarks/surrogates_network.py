@@ -1,8 +1,8 @@
-"""Time random networks: evaluation beside bare matrix products, training beside bare Gram products, growth in rows.
+"""Time random networks: evaluation against bare matrix products, training against bare Gram products, growth in rows.
 
-Machines are noisy, so every figure is a ratio: both sides are timed one right after the other, many times, and the
+Machines are noisy, so every figure is a ratio: both sides are timed directly after each other, many times, and the
 median of the ratios is printed. On a busy machine set OPENBLAS_NUM_THREADS=1: threads that wait for each other
-blur what is compared.
+blur the comparison.
 
     python benchmarks/surrogates_network.py [--quick]
 """

@@ -1,9 +1,9 @@
-"""What one online row costs, and how far row updates drift from solving for all rows at once.
+"""The cost of one online row, and the drift of row updates from a solution for all rows at once.
 
 Costs are ratios in one process to a bare product of an s x s matrix with a vector, medians of interleaved repeats; rows
-are appended one at a time, and folded in blocks as they come. Drift is the largest difference of predictions for 500
-unseen rows, relative to their spread. What an adaptive sampler does, learning one evaluation at every iteration and
-using the weights once in a while, is timed with whole surrogates, for rows of their own number of weights.
+are appended one at a time, and processed in blocks. Drift is the largest difference of predictions for 500
+unseen rows, relative to their spread. Whole surrogates are timed as an adaptive sampler uses them: one new
+evaluation at every iteration, and the weights once in a while.
 
     python benchmarks/surrogates_online.py [--size 2000] [--rows 10000] [--drift-rows 100000]
 
@@ -86,8 +86,8 @@ def adaptive(repeats=5, n=64, every=100):
         for _ in range(repeats):
             product = median(seconds(lambda m=matrix, v=vector: m @ v) for _ in range(32))
             rows.append(seconds(learn) / n / product)
-            learnt = learn().update(each[0])
-            uses.append(seconds(lambda learnt=learnt: learnt.weights) / product)
+            updated = learn().update(each[0])
+            uses.append(seconds(lambda updated=updated: updated.weights) / product)
         row, use = median(rows), median(uses)
         print(
             f"  {name:22s} {size} weights: update {row:.2f} products, first use {use:.1f}; "

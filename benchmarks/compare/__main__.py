@@ -19,7 +19,7 @@ def main() -> None:
     tables = {}
     for name in options.problems:
         tables[name] = schedule.rows(CASES[name], chosen(options.methods))
-        # After every problem: an interrupted comparison leaves what there is.
+        # After every problem, so that an interrupted comparison leaves a report of the finished ones.
         text = report.write(options.folder, tables, CASES)
     from .picture import draw
 

@@ -15,9 +15,9 @@ from leapwise.problems.elliptic import elliptic_pde
 class Case:
     """One posterior in one form.
 
-    `kind` says what methods are given: "gradient", or "values" where no gradient is offered. `like` is a case of the
-    same shape whose best settings are taken over, to save their search. `paper` is its name among the experiments of
-    the paper. `is_slow` says that an evaluation takes long enough for worker processes to be of use.
+    `kind` is "gradient", or "values" if methods get no gradient. `like` is a case of the same shape whose best settings
+    are used, to save the search. `paper` is its name among the experiments of the paper. `is_slow` says that an
+    evaluation takes long enough for worker processes to help.
     """
 
     name: str
@@ -37,7 +37,7 @@ class Case:
 
 
 def without_gradient(target):
-    """Return the same target with its gradient taken away: outputs alone, or values alone."""
+    """Return the same target without its gradient: outputs only, or values only."""
     if isinstance(target, lw.ForwardTarget):
         return lw.ForwardTarget(
             target.forward, target.likelihood, target.prior, names=target.names, vectorized=target.vectorized
@@ -95,5 +95,5 @@ CASES = {
     )
 }
 
-#: What `make bench` runs; the others on request.
+#: The cases that `make bench` runs; the others run on request.
 STANDARD = tuple(name for name in CASES if name not in ("poisson-gp", "student-t", "lobes"))

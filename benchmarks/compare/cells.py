@@ -1,4 +1,4 @@
-"""Runs that are kept: each is made once, in a process of its own, and found again after an interrupt."""
+"""Runs that are kept on disk: each is made once, in its own process, and read again after an interrupt."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOT_RUN = "not run"
 class Cells:
     """Results in `folder`, one file for each request; `fresh` names methods whose old results are not used.
 
-    With `kept` nothing is run: what is not there has the status `NOT_RUN`. `worker` is the module that makes a result.
+    With `kept` nothing is run: a missing result has the status `NOT_RUN`. `worker` is the module that makes a result.
     """
 
     folder: Path
@@ -32,7 +32,7 @@ class Cells:
     _made: set[Path] = field(default_factory=set)
 
     def get(self, request: dict) -> dict:
-        """Return the result of a request, made now if it is not there; ``status`` says "ok" or what went wrong."""
+        """Return the result of a request, and make it if it is missing; ``status`` is "ok" or what went wrong."""
         file = self.folder / request["case"] / request["method"] / f"{_key(request)}.json"
         if file.exists():
             result = json.loads(file.read_text())
@@ -49,7 +49,7 @@ class Cells:
         return result
 
     def _is_stale(self, result: dict) -> bool:
-        """Say whether to try again: what failed may have been mended, what took too long may get more time."""
+        """Return whether to run again: a failure may be fixed by now, and a slow run may get more time."""
         if result["request"]["method"] in self.fresh or result["status"].startswith("failed"):
             return True
         return result["status"] != "ok" and result["timeout"] < self.timeout
@@ -80,9 +80,9 @@ def _key(request: dict) -> str:
 
 
 def _environment(method: str) -> dict[str, str]:
-    """Return what a run finds: as many threads of BLAS as a user would have, but for chains that share the cores.
+    """Return the environment of a run: as many BLAS threads as a user would have, and one if chains share the cores.
 
-    There they would get in each other's way. JAX's own are left alone.
+    JAX's own threads are not changed.
     """
     shared = method in METHODS and METHODS[method].shares_cores
     return ({"OPENBLAS_NUM_THREADS": "1"} if shared else {}) | {"TF_CPP_MIN_LOG_LEVEL": "2"} | os.environ

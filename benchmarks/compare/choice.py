@@ -1,6 +1,6 @@
-"""Whether peers get the potential in JAX or ours in NumPy: whichever is faster where they need it.
+"""Choose the faster form of the potential for peers: in JAX, or ours in NumPy.
 
-Three ways in which it is called are timed: for one point and for four at once within a compiled loop (NumPyro and
+Three ways of calling it are timed: for one point and for four at once within a compiled loop (NumPyro and
 BlackJAX), and for one point from Python (nutpie).
 """
 
@@ -21,7 +21,7 @@ _CALLS, _REPEATS = 10, 7
 
 
 def choose(case: Case) -> dict:
-    """Return the faster form for each way of calling, and what was measured, in milliseconds for each call."""
+    """Return the faster form for each way of calling, and the times in milliseconds per call."""
     if case.kind != "gradient":
         return {"forms": {}, "milliseconds": {}, "difference": None}
     if not has_jax(case):
@@ -30,7 +30,7 @@ def choose(case: Case) -> dict:
     forms = {form: Exact(case, form) for form in ("jax", "numpy")}
     found: dict[str, dict[str, list[float]]] = {way: {form: [] for form in forms} for way in WAYS}
     calls = {way: {form: _prepared(exact, way) for form, exact in forms.items()} for way in WAYS}
-    for _ in range(_REPEATS):  # in turns, so that a busy moment is shared
+    for _ in range(_REPEATS):  # in turns, so that other load affects both
         for way in WAYS:
             for form in forms:
                 started = time.perf_counter()
@@ -42,7 +42,7 @@ def choose(case: Case) -> dict:
 
 
 def _prepared(exact: Exact, way: str):
-    """Return a compiled function without arguments that makes ten calls, each at a point never seen before."""
+    """Return a compiled function without arguments that makes ten calls, each at a new point."""
     n = int(way[-1])
     start = 0.3 * exact.starts(0, n)
     shifts = itertools.count()

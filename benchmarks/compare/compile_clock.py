@@ -1,4 +1,4 @@
-"""How long JAX spends on compiling, so that it can be stated apart."""
+"""The time that JAX spends on compiling, which the table shows separately."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EVENTS = (
 
 
 class CompileClock:
-    """Collects when JAX was tracing, lowering or compiling; what happens within another of these counts once."""
+    """Collects when JAX was tracing, lowering or compiling; nested times count once."""
 
     def __init__(self) -> None:
         self._spans: list[tuple[float, float]] = []

@@ -10,7 +10,7 @@ from .outcome import Outcome, Watch
 
 MOVES = {
     "stretch": lambda: None,
-    # What emcee's documentation advises for posteriors on which the default is slow.
+    # The moves that emcee's documentation advises for posteriors on which the default is slow.
     "differential": lambda: [(emcee.moves.DEMove(), 0.8), (emcee.moves.DESnookerMove(), 0.2)],
 }
 

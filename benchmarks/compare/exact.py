@@ -1,4 +1,4 @@
-"""What every method is given: the same exact potential, in the form that suits it, and the same starts."""
+"""The exact potential, in the form that suits each method, and the starts: the same for all."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _REMEMBERED = 4096
 class Exact:
     """The exact posterior of a case.
 
-    `evaluator` is the library's own, which counts. No case has bounds: positions are parameters. `form` says where the
-    peers' potential is computed: "jax" compiled, or "numpy" by ours, which JAX calls back.
+    `evaluator` is the library's own, which counts. No case has bounds: positions are parameters. `form` says how the
+    peers' potential is computed: "jax" (compiled), or "numpy" (ours, called back by JAX).
     """
 
     def __init__(self, case: Case, form: str = "numpy") -> None:
@@ -46,10 +46,10 @@ class Exact:
         return -answer.potential.reshape(shape[:-1]), -answer.gradient.reshape(shape)
 
     def new_rows(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Do the same, but evaluate only the rows that are not remembered.
+        """Do the same, but evaluate only rows that differ from those of the last call.
 
-        Of chains that move together in JAX, those that have ended their trajectory ask for the same points again until
-        the last has ended; peers need not pay for that.
+        When chains move together in JAX, those that have ended their trajectory ask for the same points again until
+        the last has ended. Peers are not charged for that.
         """
         rows = np.array(position, dtype=float).reshape(-1, self.dim)
         keys = [row.tobytes() for row in rows]
@@ -63,7 +63,7 @@ class Exact:
         return np.reshape(values, np.shape(position)[:-1]), np.reshape(gradients, np.shape(position))
 
     def log_density(self):
-        """Return the log-density of one point for JAX; its gradient comes with it, at no further evaluation."""
+        """Return the log-density of one point for JAX; its gradient costs no further evaluation."""
         both = self._callback if self.form == "numpy" else self.compiled()
 
         @jax.custom_vjp
@@ -98,12 +98,12 @@ class Exact:
 
 
 def has_jax(case: Case) -> bool:
-    """Say whether the case's log-density is written in JAX too."""
+    """Return whether the case's log-density is written in JAX too."""
     return case.kind == "gradient" and potentials.log_density(case.name, case.problem()) is not None
 
 
 def check_agreement(case: Case) -> float:
-    """Hold JAX's log-density to ours at five points, near and far; return the largest relative difference."""
+    """Compare JAX's log-density with ours at five points, near and far; return the largest relative difference."""
     exact = Exact(case, "jax")
     points = exact.starts(0, 5) * np.array([0.1, 0.3, 1.0, 1.0, 1.5])[:, None]
     ours = exact.rows(points)
@@ -118,6 +118,6 @@ def check_agreement(case: Case) -> float:
 
 
 def use_double_precision() -> None:
-    """Set JAX up: double precision, and no second thread to wait for while a callback runs."""
+    """Set JAX up: double precision, and no second thread that waits while a callback runs."""
     jax.config.update("jax_enable_x64", True)
     jax.config.update("jax_cpu_enable_async_dispatch", False)

@@ -1,4 +1,4 @@
-"""From draws and cost to the figures of the table."""
+"""The figures of the table, from draws and cost."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from .outcome import Outcome
 
 
 def figures(outcome: Outcome, exact_mean: np.ndarray | None = None) -> dict:
-    """Return what the table shows, and a little more.
+    """Return the figures of the table, and a few more.
 
     Effective draws are the smallest over the parameters: rank-normalised bulk ESS of means, and of squares (about the
-    mean). A gradient counts as one evaluation. Seconds to 1000 effective draws are all seconds, those of warm-up too,
-    in proportion.
+    mean). A gradient counts as one evaluation. Seconds to 1000 effective draws are all seconds, warm-up included,
+    times 1000 over effective draws.
     """
     means, squares = _effective(outcome) if outcome.ess is None else outcome.ess
     ess, ess_squares = float(np.min(means)), float(np.min(squares))
@@ -41,15 +41,15 @@ def figures(outcome: Outcome, exact_mean: np.ndarray | None = None) -> dict:
 def _effective(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
     by_parameter = np.moveaxis(outcome.draws, 2, 0)
     squares = (by_parameter - by_parameter.mean(axis=(1, 2), keepdims=True)) ** 2
-    # A chain that never moved divides by zero inside.
+    # A chain that never moved causes a division by zero.
     with np.errstate(divide="ignore", invalid="ignore"):
         found = [np.atleast_1d(array_stats.ess(each, method="bulk")) for each in (by_parameter, squares)]
-    # NaN is no effective draw; at least one keeps the ratios finite.
+    # NaN counts as one effective draw, so that ratios are finite.
     return tuple(np.maximum(np.nan_to_num(each, nan=1.0), 1.0) for each in found)
 
 
 def _rhat(draws: np.ndarray) -> float | None:
-    """Return the largest R-hat; None of one chain."""
+    """Return the largest R-hat; None for one chain."""
     if len(draws) < 2:
         return None
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -1,4 +1,4 @@
-"""Who takes part, and the settings that are tried for each. Nothing is imported here that a peer needs."""
+"""The methods and the settings that are tried for each. Peers are not imported here."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ TUNE = (500, 300, 1000)
 class Method:
     """One row of the table.
 
-    `function` is ``module:function`` in this package, `fixed` what it is always given, `tried` the settings of which
-    the best is kept. `way` says how it calls the potential, see `choice`; None if through the library's own evaluator.
-    `shares_cores` says that its chains run at the same time, each on a core of its own.
-    `is_main` are those that peers are compared with, `slow_only` those that are of use for slow models alone.
+    `function` is ``module:function`` in this package, `fixed` are its fixed arguments, `tried` the settings of which
+    the best is kept. `way` is how it calls the potential, see `choice`; None means through the library's evaluator.
+    `shares_cores` says that its chains run at the same time, each on its own core. `is_main` marks the methods that
+    peers are compared with, `slow_only` those that only help for slow models.
     """
 
     name: str
@@ -38,7 +38,7 @@ class Method:
         return [each for each in self.tried if each.get("settings") != "paper" or case.paper is not None]
 
     def suits(self, case: Case) -> bool:
-        """Say whether it can sample the case; gradient methods need one, others are shown only where there is none."""
+        """Return whether it can sample the case; methods without gradients are shown only where there is none."""
         return self.kind in ("any", case.kind) and (case.is_slow or not self.slow_only)
 
     def run(self, *args, **settings):
@@ -122,6 +122,6 @@ METHODS = {
 
 
 def settings_text(settings: dict) -> str:
-    """Say settings in a few words."""
+    """Describe settings in a few words."""
     words = {"tune": "{} of warm-up", "moves": "{} moves", "settings": "{} settings"}
     return ", ".join(words.get(key, key + " {}").format(value) for key, value in settings.items())

@@ -1,4 +1,4 @@
-"""Our own: `sample` as it comes, exact HMC, and the paper's RNS-HMC."""
+"""Our own methods: `sample` with its defaults, exact HMC, and the paper's RNS-HMC."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .outcome import Outcome, Watch
 
 
 def run(exact: Exact, seed: int, draws: int, cores: int | None = None) -> Outcome:
-    """Call `sample` with nothing that a user would not have had."""
+    """Call `sample` with its defaults."""
     return _outcome(lambda: lw.sample(exact.target, draws=draws, chains=4, random_seed=seed, cores=cores))
 
 
@@ -24,7 +24,7 @@ def run_hmc(exact: Exact, seed: int, draws: int, *, tune: int) -> Outcome:
 def run_rns(
     exact: Exact, seed: int, draws: int, *, settings: str, tune: int, n_hidden: int = 1000
 ) -> Outcome:
-    """Sample with the paper's RNS-HMC: at the paper's settings, or at those that it finds while exploring.
+    """Sample with the paper's RNS-HMC: at the paper's settings, or at those of its exploration.
 
     Exploration is by the self-tuned ``HMC()`` in both: from random starts the paper's steps are unstable.
     """

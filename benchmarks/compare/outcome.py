@@ -1,4 +1,4 @@
-"""What a run hands back."""
+"""The result of a run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass
 class Outcome:
-    """Draws ``(chains, draws, dim)``, what they cost, and seconds without those of compiling.
+    """Draws ``(chains, draws, dim)``, their cost, and seconds without compiling.
 
     `ess`, of means and of squares, is given only by methods whose chains are not independent.
     """
@@ -27,7 +27,7 @@ class Outcome:
 
 
 class Watch:
-    """Times parts of a run, with compiling taken off if there is a clock for it."""
+    """Times parts of a run, without compiling if there is a clock for it."""
 
     def __init__(self, clock=None) -> None:
         self.clock = clock

@@ -1,4 +1,4 @@
-"""One picture of it all: effective draws per exact evaluation, and seconds to 1000 effective draws."""
+"""The picture of the comparison: effective draws per exact evaluation, and seconds to 1000 effective draws."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _PANELS = (
 
 
 def draw(path: Path, tables: dict[str, list[Row]], cases: dict[str, Case]) -> None:
-    """Draw a line for each problem and a mark for each method, hollow where its chains disagree."""
+    """Draw a line for each problem and a marker for each method, hollow if its chains disagree."""
     names = list(tables)[::-1]
     figure, axes = plt.subplots(
         1, 2, figsize=(11, 1.6 + 0.42 * len(names)), sharey=True, layout="constrained"

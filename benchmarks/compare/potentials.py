@@ -1,7 +1,7 @@
-"""The log-densities of the built-in problems once more, in JAX, for peers that are at their best there.
+"""The log-densities of the built-in problems in JAX, which suits some peers best.
 
 Each function takes the problem and returns the log-density of one point. They are checked against ours before anything
-is timed, constants included. The PDE and the ODE are not here: everybody calls the same solver.
+is timed, constants included. The PDE and the ODE are not here: all methods call the same solver.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-#: Problems in which a point takes so much work that many are best done one after the other, as ours does them too.
+#: Problems in which one point takes so much work that several are best computed one after the other, as ours does.
 ONE_BY_ONE = ("logistic-simulated", "logistic-bank", "logistic-a9a")
 
 
@@ -37,7 +37,7 @@ def _sum_softplus(eta):
 
 
 def _sum_softplus_forward(eta):
-    """One exponential a row for the value and the gradient: three times as fast as what JAX would make of it."""
+    """One exponential per row for value and gradient: three times as fast as JAX's own derivative."""
     tail = jnp.exp(-jnp.abs(eta))
     return (jnp.maximum(eta, 0.0) + jnp.log1p(tail)).sum(), jnp.where(eta >= 0, 1.0, tail) / (1.0 + tail)
 
@@ -46,10 +46,10 @@ _sum_softplus.defvjp(_sum_softplus_forward, lambda logistic, cotangent: (cotange
 
 
 def _logistic(problem):
-    model = problem.target._log_density.__self__  # the arrays are nobody else's business, but they are there
+    model = problem.target._log_density.__self__  # private, but the same arrays as ours
     rows = np.concatenate([block.T for block in model._blocks])[: model.n_rows]
     linear = jnp.asarray(model._linear + 0.5 * rows.sum(axis=0))
-    columns = jnp.asarray(np.ascontiguousarray(rows.T))  # this way round XLA's products are fastest
+    columns = jnp.asarray(np.ascontiguousarray(rows.T))  # XLA's products are fastest in this layout
 
     def function(beta):
         return linear @ beta - _sum_softplus(beta @ columns) - 0.5 * (beta @ beta) / model.prior_variance
@@ -118,11 +118,11 @@ def _student_t(problem):
 def _poisson_gp(problem):
     module = import_module("leapwise.problems.hierarchies")
     model = problem.target._log_density.__self__
-    apart, counts = jnp.asarray(model.apart), jnp.asarray(model.counts)
+    distances, counts = jnp.asarray(model.distances), jnp.asarray(model.counts)
 
     def function(position):
         log_amplitude, log_length, z = position[0], position[1], position[2:]
-        r = np.sqrt(3.0) * apart / jnp.exp(jnp.clip(log_length, *module.LENGTH_LIMITS))
+        r = np.sqrt(3.0) * distances / jnp.exp(jnp.clip(log_length, *module.LENGTH_LIMITS))
         correlation = (1.0 + r) * jnp.exp(-r) + module._NUGGET * jnp.eye(module.N_POINTS)
         latent = np.log(module.BASE_RATE) + jnp.exp(log_amplitude) * (jnp.linalg.cholesky(correlation) @ z)
         likelihood = (counts * latent - jnp.exp(latent) - jax.scipy.special.gammaln(counts + 1.0)).sum()

@@ -13,7 +13,7 @@ START, END = "<!-- results of make bench -->", "<!-- end of results -->"
 
 
 def best_peer(rows: list[Row], libraries_only: bool = False) -> Row | None:
-    """Return the fastest of the others, of other libraries only if so wished; those whose chains agree come first."""
+    """Return the fastest of the other methods, or of other libraries only; those whose chains agree come first."""
     peers = [
         row
         for row in rows
@@ -49,7 +49,7 @@ def to_markdown(tables: dict[str, list[Row]], cases: dict[str, Case]) -> str:
 
 
 def put_into(page: Path, text: str) -> None:
-    """Replace what is between the two marks of a page."""
+    """Replace the text between the two marks of a page."""
     before, rest = page.read_text().split(START)
     after = rest.split(END)[1]
     page.write_text(f"{before}{START}\n\n{text}\n{END}{after}")
@@ -139,13 +139,13 @@ def _table(title: str, rows: list[Row]) -> str:
 
 
 def _line(row: Row, peer: Row | None) -> list[str]:
-    told = [
+    labels = [
         row.method.title,
         settings_text(row.settings),
         "potential in NumPy" if row.form == "numpy" else "",
     ]
-    name = f"**{told[0]}**" if row.method.is_main else told[0]
-    name += f" ({', '.join(filter(None, told[1:]))})" if any(told[1:]) else ""
+    name = f"**{labels[0]}**" if row.method.is_main else labels[0]
+    name += f" ({', '.join(filter(None, labels[1:]))})" if any(labels[1:]) else ""
     if not row.done:
         return [name, row.status.replace("|", "/"), *[""] * 11]
     seconds = row.median("seconds_to_1000")
@@ -169,7 +169,7 @@ def _line(row: Row, peer: Row | None) -> list[str]:
 
 
 def _number(x: float | None) -> str:
-    """Return two or three figures, never in powers of ten where it can be helped."""
+    """Write a number with two or three digits, if possible without powers of ten."""
     if x is None:
         return "-"
     if x >= 100:

@@ -10,13 +10,13 @@ from .cases import CASES, Case
 from .cells import NOT_RUN, Cells
 from .methods import METHODS, Method
 
-#: Chains disagree above this; such a run is nobody's best.
+#: Chains disagree above this R-hat; such a run is never the best.
 MAX_RHAT = 1.05
 
 
 @dataclass
 class Row:
-    """A method on a case: the settings it did best with, and its runs."""
+    """A method on a case: its best settings, and its runs."""
 
     case: Case
     method: Method
@@ -51,8 +51,8 @@ class Row:
 class Schedule:
     """How much to run.
 
-    A peer that is `prune` times slower than the best other library so far is spared further settings, and on all but
-    the first seed.
+    A peer that is `prune` times slower than the best other library so far is not run with further settings, nor with
+    further seeds.
     """
 
     cells: Cells
@@ -80,7 +80,7 @@ class Schedule:
         return rows
 
     def _limit(self, rows: list[Row]) -> float:
-        """Return what is too slow, in seconds to 1000 effective draws."""
+        """Return the limit of what is too slow, in seconds to 1000 effective draws."""
         found = [_seconds(row.runs[0]) for row in rows if not row.method.is_ours]
         return self.prune * min(found, default=float("inf"))
 
@@ -128,7 +128,7 @@ def _seconds(run: dict) -> float:
 
 
 def _score(run: dict) -> tuple[bool, bool, float]:
-    """Order runs: those that ended, those whose chains agree, the fastest."""
+    """Sort runs: first those that ended, then those whose chains agree, then the fastest."""
     if run["status"] != "ok":
         return True, run["status"] == NOT_RUN, float("inf")
     return False, (run["rhat"] or 1.0) >= MAX_RHAT, run["seconds_to_1000"]

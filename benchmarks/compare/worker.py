@@ -1,4 +1,4 @@
-"""One piece of work, in a process of its own: a run, or the choice of a potential. Its result is a file of JSON.
+"""One run, or the choice of a potential, in its own process. The result is a JSON file.
 
 python -m benchmarks.compare.worker '{"case": "banana", ...}' result.json
 """
@@ -33,7 +33,7 @@ def main(request: dict) -> dict:
     outcome = method.run(exact, request["seed"], request["draws"], **request["settings"])
     return {
         **figures(outcome, exact.problem.mean),
-        "rows": exact.evaluator.counts.n_exact,  # what a peer's callbacks really evaluated
+        "rows": exact.evaluator.counts.n_exact,  # rows that a peer's callbacks evaluated
         "load": load,
         "versions": {name: version(name) for name in PACKAGES},
     }

@@ -1,8 +1,8 @@
 """Sixteen posteriors of posteriordb, re-written in NumPy with gradients by hand.
 
 Each is a log-density on unconstrained space, with the Jacobians of Stan's transforms, up to a constant. The
-models are those of the public collection stan-dev/posteriordb. Its reference draws say what is right: by
-Stein's identities, E[d_i log p] = 0 and E[x_i d_j log p] = -1 if i = j, else 0 (``tests/posteriordb``).
+models are those of the public collection stan-dev/posteriordb. Its reference draws are the truth to compare
+with: by Stein's identities, E[d_i log p] = 0 and E[x_i d_j log p] = -1 if i = j, else 0 (``tests/posteriordb``).
 
 - `data` finds the folder of data and reference draws: the environment variable ``LEAPWISE_POSTERIORDB``,
   else ``../shared/posteriordb`` beside the checkout.

@@ -1,6 +1,6 @@
 """Run methods on the posteriors of posteriordb, or on random ones, and print a table.
 
-Every run is kept in a file, so the same command goes on where an earlier one ended.
+Every run is kept in a file, so the same command continues where an earlier one ended.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ WORKER = "benchmarks.posteriordb.runs"
 
 def main(arguments: list[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
-    # Matrices are small, and two runs may share the cores.
+    # One BLAS thread: matrices are small, and two runs may share the cores.
     os.environ |= dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     cells = Cells(options.folder, options.timeout, frozenset(options.fresh), options.kept, WORKER)
     wanted = requests(options)
@@ -45,7 +45,7 @@ def requests(options: argparse.Namespace) -> list[dict]:
     settings = {key: getattr(options, key) for key, value in usual.items() if getattr(options, key) != value}
     if options.random:
         found = [random_posterior(seed) for seed in range(1, options.random + 1)]
-        # The kind is part of the request: a run that is stopped cannot say it.
+        # The kind is part of the request, since a run that is stopped cannot report it.
         cases = [{"case": f"{RANDOM}{each.seed}", "kind": each.kind, "dim": each.dim} for each in found]
     else:
         cases = [{"case": name} for name in options.posteriors]

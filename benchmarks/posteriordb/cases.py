@@ -1,4 +1,4 @@
-"""What is sampled: a posterior of posteriordb or a random one, as it is or in other coordinates."""
+"""The posteriors that are sampled: of posteriordb or random, as they are or in other coordinates."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REFERENCE = (10, 1000)
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """A posterior with what is known of it.
+    """A posterior with its reference draws.
 
     Attributes
     ----------
@@ -26,9 +26,9 @@ class Case:
     target, values : leapwise.Target
         With gradient, and without; parameters are unconstrained.
     sd : ndarray of shape (dim,)
-        Standard deviations, roughly: what shifts are measured in.
+        Rough standard deviations, the unit of shifts.
     reference : ndarray of shape (chains, draws, dim) or None
-        Draws that say what is right.
+        Draws to compare with.
     """
 
     name: str

@@ -1,7 +1,7 @@
 r"""Random smooth posteriors: a kind and its data by the seed, then a random affine change of coordinates.
 
-Each kind is a log-density of coordinates z with its gradient, and says where its mass is (`centre`) and how wide
-(`spread`), both roughly. The parameters are
+Each kind is a log-density of coordinates z with its gradient, and has the rough place (`centre`) and width (`spread`)
+of its mass. The parameters are
 
 .. math:: x = \text{scale} \circ (M w + \text{shift}), \qquad w = (z - \text{centre}) / \text{spread},
 
@@ -34,7 +34,7 @@ FAR = 1e7
 #: Farthest start of the logarithm of a scale, which divides such distances, and of a mean count, which is in the
 #: potential itself.
 SCALE_FAR, COUNT_FAR = 5.0, 20.0
-#: Farthest start of the logarithms of rates. Farther away solutions are lost, or do not depend on the rates.
+#: Farthest start of the logarithms of rates. Farther away solutions diverge, or do not depend on the rates.
 RATE_FAR, CYCLE_FAR = 3.0, 1.0
 
 
@@ -45,7 +45,7 @@ class RandomPosterior:
     Attributes
     ----------
     seed, kind, dim
-        What it is.
+        Its seed, kind and number of parameters.
     target, values : leapwise.Target
         Vectorised; with gradient, and without.
     location, matrix : ndarray
@@ -75,11 +75,11 @@ class Shape:
     Attributes
     ----------
     both : callable
-        Log-density and gradient of rows ``(n, dim)``; what is not finite is outside the support.
+        Log-density and gradient of rows ``(n, dim)``; where it is not finite is outside the support.
     centre, spread : ndarray of shape (dim,)
-        Where its mass is, roughly.
+        Rough place and width of its mass.
     limits : list of (rows, reach)
-        Chains start where ``abs(rows @ (z - centre)) <= reach``; what is exponentiated has such a limit.
+        Chains start where ``abs(rows @ (z - centre)) <= reach``; quantities that are exponentiated have such a limit.
     mean, covariance, draw
         Exact moments and draws of z, where they are known.
     """
@@ -109,7 +109,7 @@ def random_posterior(seed: int) -> RandomPosterior:
     location, matrix = _coordinates(rng, shape)
     dim = len(location)
     inverse = np.linalg.inv(matrix / np.abs(matrix).max(axis=1, keepdims=True))
-    inverse /= np.abs(matrix).max(axis=1)  # scales differ by 1e12: the inverse of what has been equalised
+    inverse /= np.abs(matrix).max(axis=1)  # scales differ by 1e12, so the equalised matrix is inverted
 
     def both(x: np.ndarray) -> Pair:
         with np.errstate(all="ignore"):
@@ -182,7 +182,7 @@ def _design(rng: np.random.Generator, n_columns: int) -> Pair:
 
 
 def _spread(precision: np.ndarray) -> np.ndarray:
-    """Return standard deviations of a normal with that precision, whatever the scales of its parameters."""
+    """Return standard deviations of a normal with that precision, for parameters of any scale."""
     root = np.sqrt(np.diag(precision))
     return np.sqrt(np.diag(np.linalg.inv(precision / np.outer(root, root)))) / root
 

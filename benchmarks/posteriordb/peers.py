@@ -1,4 +1,4 @@
-"""Our targets as the peers of `benchmarks.compare` want them."""
+"""Our targets in the form that the peers of `benchmarks.compare` need."""
 
 from __future__ import annotations
 

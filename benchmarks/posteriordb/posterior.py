@@ -12,7 +12,7 @@ from benchmarks.posteriordb.transforms import Space
 
 from leapwise import Target
 
-# A log-density below this counts as overflow: no sampler tells such values apart, and gradients may overflow.
+# A log-density below this counts as overflow: no sampler can use such values, and gradients may overflow.
 LOWEST = -1e150
 
 

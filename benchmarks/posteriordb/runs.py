@@ -1,4 +1,4 @@
-r"""One run, in a process of its own: a method on a posterior with a seed. Its figures are a file of JSON.
+r"""One run in its own process: a method on a posterior with a seed. Its figures are a JSON file.
 
 python -m benchmarks.posteriordb.runs \
     '{"case": "arK-arK", "method": "auto", "seed": 0, "draws": 1000, "settings": {}}' result.json
@@ -25,13 +25,13 @@ from .cases import Case, get_case, transformed
 
 CHAINS = 4
 START_RADIUS = 2.0
-#: A start of log-density -inf is drawn again so often, as Stan does.
+#: A start of log-density -inf is drawn again this many times, as Stan does.
 ATTEMPTS = 100
 
 
 @dataclass(frozen=True)
 class Found:
-    """Draws ``(chains, draws, dim)`` and what they cost; `notes` are further figures."""
+    """Draws ``(chains, draws, dim)`` and their cost; `notes` are further figures."""
 
     draws: np.ndarray
     warmup_evaluations: int
@@ -40,7 +40,7 @@ class Found:
 
 
 def main(request: dict) -> dict:
-    """Run what is asked for. An error of the sampler is a result too: ``started`` is False, ``error`` says why."""
+    """Run a request. An error of the sampler is a result too: ``started`` is False, and ``error`` says why."""
     settings = dict(request["settings"])
     radius = settings.pop("init_radius", START_RADIUS)
     case = changed(get_case(request["case"]), **settings)
@@ -73,7 +73,7 @@ def starts(target: lw.Target, seed: int, n: int, radius: float) -> np.ndarray:
 class ModelClock:
     """CPU seconds inside a target, from now on.
 
-    The run's own count is of wall time: on a busy machine that is more than the process had.
+    The run itself counts wall time, which on a busy machine is more than the process used.
     """
 
     def __init__(self, target: lw.Target) -> None:
@@ -150,7 +150,7 @@ def available() -> list[str]:
 
 
 def figures(found: Found, reference: np.ndarray | None) -> dict:
-    """Return the figures of the table; what is not known is None.
+    """Return the figures of the table; unknown ones are None.
 
     Effective draws are the smallest over parameters (bulk, of means and of squares), per evaluation of the whole run,
     warm-up included. A z divides a difference from the reference by the Monte Carlo errors of both.
@@ -178,12 +178,12 @@ def figures(found: Found, reference: np.ndarray | None) -> dict:
 
 
 def _largest(values: np.ndarray) -> float:
-    """Return the largest absolute value; infinite if one is unknown, as where a chain never moved."""
+    """Return the largest absolute value; infinite if one is unknown, for example of a chain that never moved."""
     return float(np.abs(np.where(np.isnan(values), np.inf, values)).max())
 
 
 def _smallest(values: np.ndarray) -> float:
-    """Return the smallest; an unknown number of effective draws is none."""
+    """Return the smallest; an unknown number of effective draws counts as zero."""
     return float(np.nan_to_num(values, nan=0.0).min())
 
 

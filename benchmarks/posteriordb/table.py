@@ -41,7 +41,7 @@ def by_posterior(cells: Iterable[dict]) -> str:
 
 
 def by_kind(cells: Iterable[dict]) -> str:
-    """Return the table of random posteriors by kind, with those to look at listed below."""
+    """Return the table of random posteriors by kind, followed by a list of those with trouble."""
     cells = list(cells)
     groups = _groups(cells, lambda cell: cell["request"]["kind"])
     rows = [
@@ -57,17 +57,17 @@ def by_kind(cells: Iterable[dict]) -> str:
 
 
 def started(cell: dict) -> bool:
-    """Say whether a run has draws."""
+    """Return whether a run has draws."""
     return cell["status"] == "ok" and cell["started"]
 
 
 def has_trouble(cell: dict) -> bool:
-    """Say whether a run did not start, or its chains disagree."""
+    """Return whether a run did not start, or its chains disagree."""
     return not (started(cell) and cell["rhat"] <= MAX_RHAT)
 
 
 def markdown(head: Sequence[object], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table; a bar inside a cell would end it."""
+    """Return a table; bars are replaced, since a bar inside a cell would end it."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(str(each).replace("|", "/") for each in line) + " |" for line in lines)
 
@@ -110,7 +110,7 @@ def _figures(method: str, runs: list[dict]) -> tuple[str, ...]:
 
 
 def _said(runs: list[dict]) -> str:
-    """Count the warnings of all runs, and quote the first; or, before all, what kept a run from starting."""
+    """Count the warnings of all runs, and quote the first; errors of runs that did not start come before these."""
     problems = [f"; not started: {_problem(run)[:WORDS]}" for run in runs if not started(run)]
     warnings = [warning for run in runs if started(run) for warning in run["warnings"]]
     quoted = problems[:1] or [f": {warning[:WORDS]}" for warning in warnings[:1]]
