@@ -176,11 +176,6 @@ class FittedExpansion(ABC):
         """The weights of the features, ``(basis.size,)``."""
         return self.expansion.weights
 
-    @property
-    def offset(self) -> float:
-        """The constant that is added to the weighted sum."""
-        return self.expansion.offset
-
     def potential(self, position: np.ndarray) -> np.ndarray:
         """Return potentials ``(n,)``."""
         return self.expansion.potential(position)
