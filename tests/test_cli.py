@@ -340,7 +340,7 @@ def test_outputs_are_checked_before_the_model_is_loaded(model):
 def test_a_missing_extra_is_named_before_the_model_is_loaded(model, monkeypatch):
     monkeypatch.setattr("leapwise.results.datatree.find_spec", lambda _: None)
     result = sample(f"{model}:target", "--output", model.parent / "x.nc")
-    assert "pip install leapwise[netcdf]" in result.stderr
+    assert "pip install 'leapwise[netcdf]'" in result.stderr
     assert "the model is loaded" not in result.stdout
 
 

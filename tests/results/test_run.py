@@ -145,7 +145,7 @@ def test_a_place_that_cannot_be_written(make_run, tmp_path, monkeypatch):
 
 def test_saving_without_the_extra_names_it(make_run, tmp_path, monkeypatch):
     monkeypatch.setattr("leapwise.results.datatree.find_spec", lambda _: None)
-    with pytest.raises(MissingExtraError, match=r"pip install leapwise\[netcdf\]"):
+    with pytest.raises(MissingExtraError, match=r"pip install 'leapwise\[netcdf\]'"):
         make_run().save(tmp_path / "run.nc")
 
 

@@ -1,7 +1,4 @@
-"""A run as an ArviZ `DataTree`, and as a netCDF file.
-
-Plain values: what JSON and netCDF attributes can hold.
-"""
+"""A run as an ArviZ `DataTree` and as a netCDF file, and values in the form that JSON and netCDF can hold."""
 
 from __future__ import annotations
 
@@ -25,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def plain(value: Any) -> Any:
-    """Turn arrays into lists, NumPy numbers into Python's, and what is not finite into None.
+    """Turn arrays into lists, NumPy numbers into Python numbers, and values that are not finite into None.
 
     Examples
     --------
@@ -46,8 +43,8 @@ def plain(value: Any) -> Any:
 
 
 def to_datatree(run: Run) -> DataTree:
-    """Arrange a run in ArviZ's schema; the same call serves both generations of arviz-base."""
-    from arviz_base import from_dict  # xarray and pandas come with it: slow to import
+    """Return a run in ArviZ's schema; the same call works with old and new versions of arviz-base."""
+    from arviz_base import from_dict  # slow to import: it brings xarray and pandas
 
     groups = {"posterior": _variables(run.names, run.draws), "sample_stats": run.posterior.stats}
     if run.warmup.draws.shape[1]:
@@ -59,7 +56,7 @@ def to_datatree(run: Run) -> DataTree:
         groups,
         sample_dims=["chain", "draw"],
         save_warmup=True,  # arviz-base's own default drops the warm-up
-        check_conventions=False,  # more chains than draws is no mistake here
+        check_conventions=False,  # having more chains than draws is allowed here
         attrs={name: attrs for name in groups},
     )
     if run.surrogate is not None:
@@ -68,18 +65,18 @@ def to_datatree(run: Run) -> DataTree:
 
 
 def surrogate_group(report: SurrogateReport) -> DataTree:
-    """Arrange what is known of a surrogate: warm-up round by round as variables, the rest as attributes."""
+    """Return a surrogate's report: the rounds of warm-up as variables, the rest as attributes."""
     from xarray import Dataset, DataTree
 
     n_exact, sd = np.asarray(report.history, dtype=float).reshape(-1, 2).T
     rounds = {"n_exact": ("round", n_exact.astype(int)), "discrepancy_sd": ("round", sd)}
     single = {each.name: getattr(report, each.name) for each in fields(report) if each.name != "history"}
-    single["has_gradient"] = int(report.has_gradient)  # netCDF has no truth values
+    single["has_gradient"] = int(report.has_gradient)  # netCDF has no booleans
     return DataTree(Dataset(rounds, coords={"round": np.arange(len(sd))}, attrs=single))
 
 
 def attributes(run: Run) -> dict[str, Any]:
-    """Say how the draws came about, in values that netCDF can hold."""
+    """Return method, settings, cost and versions in values that netCDF can hold."""
     found = {
         "inference_library": "leapwise",
         "inference_library_version": run.versions.get("leapwise", ""),
@@ -96,7 +93,7 @@ def attributes(run: Run) -> dict[str, Any]:
         **_cost("warmup_", run.warmup),
     }
     if run.seed is not None:
-        found["random_seed"] = str(run.seed)  # seeds from the system have 128 bits, netCDF's integers 64
+        found["random_seed"] = str(run.seed)  # may have more than the 64 bits of netCDF's integers
     return found
 
 
@@ -104,24 +101,24 @@ def save(run: Run, path: str | os.PathLike[str]) -> Path:
     """Write a run to a netCDF file."""
     require_netcdf()
     file = require_writable(path)
-    # Written beside it and then moved: a full disk does not spoil an older file, and a reader that holds the
-    # older one open does not stop us.
+    # Written under another name and then moved: a full disk does not destroy an older file, and a program that has
+    # the older one open does not prevent writing.
     partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
     try:
         to_datatree(run).to_netcdf(partial, engine="h5netcdf")
         os.replace(partial, file)
     except OSError as error:
-        raise InputError(f"cannot write {file}: {error.strerror or error}; choose another place") from error
+        raise InputError(f"cannot write {file}: {error.strerror or error}; choose another path") from error
     finally:
         partial.unlink(missing_ok=True)
     return file
 
 
 def require_netcdf() -> None:
-    """Raise unless the netCDF libraries are there."""
+    """Raise unless the netCDF libraries are installed."""
     if find_spec("h5netcdf") is None or find_spec("h5py") is None:
         raise MissingExtraError(
-            "saving needs h5netcdf and h5py, which are not installed; pip install leapwise[netcdf]"
+            "saving needs h5netcdf and h5py, which are not installed; pip install 'leapwise[netcdf]'"
         )
 
 
@@ -134,10 +131,10 @@ def require_writable(path: str | os.PathLike[str]) -> Path:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(
-            f"cannot make the folder {file.parent}: {error.strerror}; choose another place"
+            f"cannot make the folder {file.parent}: {error.strerror}; choose another path"
         ) from error
     if not os.access(file.parent, os.W_OK) or (file.exists() and not os.access(file, os.W_OK)):
-        raise InputError(f"cannot write {file}: permission denied; choose another place")
+        raise InputError(f"cannot write {file}: permission denied; choose another path")
     return file
 
 
@@ -148,7 +145,7 @@ def _variables(names: str | tuple[str, ...], draws: np.ndarray) -> dict[str, np.
 
 
 def _variable(name: str) -> str:
-    """Keep names off those that a `DataTree` has taken: its paths, and the dimensions of draws."""
+    """Return a name that a `DataTree` accepts: no path separator, and not the name of a dimension."""
     name = name.replace("/", "_")
     return f"{name}_" if name in ("chain", "draw") else name
 

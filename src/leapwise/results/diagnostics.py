@@ -1,13 +1,16 @@
-r"""Warnings that a user can act on: each says what was seen, and what to do about it.
+r"""Warnings that a user can act on: one sentence says what was seen, the next what to do.
 
-Warnings about surrogates: chains held up, mass that may not have been seen, trust that was not earned.
+`warnings_for` collects them from three groups.
 
-*Held up.* With normal discrepancies of standard deviation s, the lowest of n draws is about
-:math:`s^2 + s \sqrt{2 \log n}` below the surrogate's mean, and is left again with probability :math:`e^{D + s^2/2}`.
-So the longest stay is about :math:`e^{s^2/2 + s \sqrt{2 \log n}}` draws, which effective sample sizes account for. A
-stay three times as long tells of a place where the surrogate is wrong as it is nowhere else.
+*The chains*: too few draws, R-hat, effective sample sizes, parameters that never changed, acceptance, divergences.
 
-Warnings about the target: a support with hard edges, and a model that does not fit its data.
+*The surrogate*: trust that it did not earn, mass that it may not have seen, and chains that stay at one place. With
+normal discrepancies of standard deviation s, the lowest of n draws is about :math:`s^2 + s \sqrt{2 \log n}` below the
+surrogate's mean, and is left again with probability :math:`e^{D + s^2/2}`. So the longest stay is about
+:math:`e^{s^2/2 + s \sqrt{2 \log n}}` draws, which effective sample sizes account for. A stay three times as long shows
+a place where the surrogate is wrong in a way that it is nowhere else.
+
+*The target*: a support with hard edges, failures, and a model that does not fit its data.
 """
 
 from __future__ import annotations
@@ -17,139 +20,363 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from leapwise.results.statistics import (
+    MIN_DRAWS,
+    Statistics,
     Surprises,
     exact_share,
     finite,
     longest_stays,
     spread,
+    statistics,
     surprises,
 )
 from leapwise.surrogates.quality import robust_discrepancy_sd
 
 if TYPE_CHECKING:
-    from leapwise.results.run import Run, SurrogateReport
-from typing import TYPE_CHECKING
+    from leapwise.results.run import Record, Run, SurrogateReport, TargetReport
 
-if TYPE_CHECKING:
-    from leapwise.results.run import Record, TargetReport
-from typing import TYPE_CHECKING
-
-from leapwise.results.statistics import MIN_DRAWS, Statistics, statistics
-
-if TYPE_CHECKING:
-    from leapwise.results.run import Run
-
-#: A stay of no more draws, or of no larger share of a chain, is no trouble; one of a larger share always is.
-SHORT_STAY, SMALL_SHARE, LARGE_SHARE = 30, 0.02, 0.1
-TIMES_LONGER = 3.0
-#: Surprises that stand for a smaller share of the posterior are what tails are like.
+#: Limits of R-hat and of effective draws for each chain, after Vehtari et al. (2021).
+MAX_RHAT, MIN_ESS_PER_CHAIN = 1.01, 100
+#: More than ten chains need no more effective draws than ten: estimates are then precise enough. A guess.
+MANY_CHAINS = 10
+#: With few effective draws R-hat exceeds 1.01 by chance, and reaches 1.05, or 1 + 8 / n with n draws of each chain.
+#: Measured on independent normal draws.
+MILD_RHAT, RHAT_OF_FEW = 1.05, 8.0
+#: HMC is tuned for 0.8 or more; half of that is a sign of trouble. A guess.
+MIN_ACCEPTANCE = 0.5
+#: Shares that cost next to nothing: unsolved implicit steps, trajectories outside the support, and proposals where the
+#: surrogate is far too low. Guesses.
+FEW_UNSOLVED, FEW_OUTSIDE, FEW_TOO_LOW = 0.05, 0.05, 0.01
+#: Surprises that stand for less than this share of the posterior are ordinary tails. A guess.
 SMALL_MASS = 0.01
-#: sd(D) of the draws that is no trouble, and how many times that of warm-up it may be.
-SMALL_SD, TIMES_WIDER = 0.2, 6.0
-#: sd(D) of the draws at which hardly any is accepted, and how many times that of warm-up it may be.
-LARGE_SD, TIMES_LARGER = 1.0, 2.0
+#: sd(D) of the draws is suspicious above 0.2 if it is 6 times that of warm-up, and above 1, where hardly a draw is
+#: accepted, if it is twice that of warm-up. Guesses.
+SMALL_SD, TIMES_WIDER, LARGE_SD, TIMES_LARGER = 0.2, 6.0, 1.0, 2.0
+#: A stay of up to 30 draws, or 2 % of a chain, is harmless; one of more than 10 % never is. In between, one that is 3
+#: times as long as sd(D) accounts for is not. Guesses.
+SHORT_STAY, SMALL_SHARE, LARGE_SHARE, TIMES_LONGER = 30, 0.02, 0.1, 3.0
+SMALLER_STEPS = "smaller steps (method=HMC(target_acceptance=0.95))"
 
 
-def surrogate_warnings(run: Run, more: str = "draws=") -> list[str]:
-    """List what is wrong with the surrogate of a run, or may be; nothing if it had none."""
-    stats = run.posterior.stats
-    # Of a limited number of evaluations, a longer warm-up would leave fewer for draws.
-    longer = "tune=" if more == "draws=" else more
-    warnings = fall_back(run.surrogate, exact_share(run), longer)
-    warnings += cut_tail(run.surrogate, compare_with(run), longer)
-    if "discrepancy" in stats and run.draws.shape[1]:
-        if "inner_acceptance" in stats:  # proposals of a surrogate transition come from the surrogate itself
-            warnings += unseen_mass(surprises(stats["discrepancy"], run.surrogate), compare_with(run))
-            warnings += unlike_warmup(stats["discrepancy"], run.surrogate, compare_with(run))
-        warnings += held_up(run.draws, stats["discrepancy"], compare_with(run), more)
+def warnings_for(run: Run, found: Statistics | None = None) -> list[str]:
+    """List what is or may be wrong with a run; the list is empty if the run can be used as it is.
+
+    Parameters
+    ----------
+    run : Run
+        What `sample` returned.
+    found : Statistics, optional
+        Of its draws, if they have been computed already.
+    """
+    n, stats, more = run.draws.shape[1], run.posterior.stats, _more(run)
+    of_surrogate = surrogate_warnings(run, more)
+    warnings = [] if run.complete else [interrupted(n)]
+    if n:
+        warnings += convergence(run, statistics(run.draws) if found is None else found, more)
+        # Warnings of a surrogate already account for its rejections.
+        if "inner_acceptance" not in stats or not of_surrogate:
+            warnings += low_acceptance(run)
+        warnings += poor_fit(run.target)
+    elif run.complete:
+        warnings.append(f"All exact evaluations were spent before the first draw. Allow more ({more}).")
+    warnings += of_surrogate
+    warnings += hard_edge(run.posterior, run.target)
+    warnings += divergences(run)
+    warnings += unsolved(stats.get("unsolved"), "discrepancy" in stats)
+    # With on_failure="raise" a failure has ended the run with an error.
+    if run.settings.get("on_failure") != "raise":
+        warnings += failures(run.cost.n_failures)
+    if not run.exact:
+        warnings.append(adaptive(run.n_adaptive, n))
     return warnings
 
 
-def fall_back(report: SurrogateReport | None, share: float, longer: str = "tune=") -> list[str]:
+def logged_warnings(run: Run) -> list[str]:
+    """List the warnings about the surrogate, which cannot be seen from the draws alone."""
+    if run.surrogate is not None and run.surrogate.exact_share == 1.0:  # logged when HMC took over
+        return []
+    return surrogate_warnings(run, _more(run))
+
+
+def _more(run: Run) -> str:
+    """Return the argument to raise for more draws; where evaluations were limited, `draws` is not the one."""
+    return "draws=" if run.settings.get("max_evaluations") is None else "max_evaluations="
+
+
+def takes_gradients(run: Run) -> bool:
+    """Whether methods with exact gradients can sample the run's target, as far as is known."""
+    known = run.target or run.surrogate
+    return known is None or known.has_gradient
+
+
+def compare_with(run: Run) -> str:
+    """Name a run to compare the draws with: of another method where there is a gradient, or else of another seed."""
+    return "those of method=HMC()" if takes_gradients(run) else "those of another random_seed="
+
+
+# The chains ----------------------------------------------------------------------------------------------------------
+
+
+def interrupted(n_draws: int) -> str:
+    """Warn that the run was stopped early."""
+    if n_draws:
+        return f"The run was interrupted after {n_draws} draws of each chain. Run it again for the others."
+    return "The run was interrupted during warm-up, before the first draw. Run it again, or with a smaller tune=."
+
+
+def adaptive(n_adaptive: int, n_draws: int) -> str:
+    """Warn that the kernel changed while draws were kept."""
+    if n_adaptive < n_draws:
+        return (
+            f"The surrogate was still learning during the first {n_adaptive} of {n_draws} draws (adaptive), which are "
+            "exact only in the limit. Use run.exact_draws, which has the others."
+        )
+    return (
+        "The surrogate was still learning while these draws were made (adaptive), so they are exact only in the limit. "
+        "Use freeze_after=, or RNSHMC."
+    )
+
+
+def convergence(run: Run, found: Statistics, more: str) -> list[str]:
+    """Check whether the chains agree and are long enough; parameters that never changed have their own warning."""
+    chains, n, _ = run.draws.shape
+    names, still = run.parameter_names, stuck(run.draws)
+    rhat, ess = (np.where(still.any(axis=0), np.nan, each) for each in (found.rhat, found.ess))
+    warnings = few_draws(chains, n, more) + never_moved(still, names, takes_gradients(run))
+    # Chains that disagree have few effective draws too, and the remedy is the same.
+    return warnings + (high_rhat(rhat, ess, names, chains, n, more) or low_ess(ess, names, chains, more))
+
+
+def few_draws(chains: int, n_draws: int, more: str) -> list[str]:
+    """Warn that convergence cannot be checked with so few chains or draws."""
+    if n_draws < MIN_DRAWS:
+        return [
+            f"{n_draws} draws of each chain are too few to check convergence. Draw at least {MIN_DRAWS} ({more})."
+        ]
+    if chains == 1:
+        return ["One chain cannot show whether it has converged: there is no R-hat. Run four (chains=4)."]
+    return []
+
+
+def stuck(draws: np.ndarray) -> np.ndarray:
+    """Return which parameters kept one value in all draws, ``(chains, dim)``; none if there is a single draw."""
+    still: np.ndarray = (draws == draws[:, :1]).all(axis=1)
+    return still if draws.shape[1] > 1 else np.zeros_like(still)
+
+
+def never_moved(still: np.ndarray, names: tuple[str, ...], gradients: bool) -> list[str]:
+    """Name parameters that kept one value in all draws of any chain."""
+    if not still.any():
+        return []
+    chains = np.flatnonzero(still.any(axis=1))
+    smaller = f", or take {SMALLER_STEPS}" if gradients else ""
+    return [
+        f"{_of(np.flatnonzero(still.any(axis=0)), names)} never changed in {_chains(chains, len(still))}. Start at "
+        f"another point (init=), tune longer (tune=){smaller}."
+    ]
+
+
+def high_rhat(
+    rhat: np.ndarray, ess: np.ndarray, names: tuple[str, ...], chains: int, n_draws: int, more: str
+) -> list[str]:
+    """Compare R-hat with its limit; NaN is unknown, not high."""
+    high = np.flatnonzero(rhat > MAX_RHAT)
+    if not high.size:
+        return []
+    worst = high[np.argmax(rhat[high])]
+    seen = (
+        f"R-hat is above {MAX_RHAT} for {_of(high, names, worst)}, at worst {rhat[worst]:.4f} with {ess[worst]:.0f} "
+        "effective draws"
+    )
+    mild = max(MILD_RHAT, 1.0 + RHAT_OF_FEW / n_draws)
+    if rhat[worst] < mild and ess[worst] < wanted_ess(chains):
+        return [f"{seen}, too few to say whether the chains agree. Draw more ({more})."]
+    return [
+        f"{seen}: the chains disagree. Draw more ({more}), warm up longer, or look for separate modes (another "
+        "random_seed=, a wide init=)."
+    ]
+
+
+def wanted_ess(chains: int) -> int:
+    """Return how many effective draws estimates, and R-hat of so many chains, need."""
+    return MIN_ESS_PER_CHAIN * min(chains, MANY_CHAINS)
+
+
+def low_ess(ess: np.ndarray, names: tuple[str, ...], chains: int, more: str) -> list[str]:
+    """Compare effective sample sizes with what estimates need."""
+    wanted = wanted_ess(chains)
+    low = np.flatnonzero(ess < wanted)
+    if not low.size:
+        return []
+    worst = low[np.argmin(ess[low])]
+    return [
+        f"There are fewer than {wanted} effective draws of {_of(low, names, worst)}, at worst {ess[worst]:.0f}. "
+        f"Draw more ({more})."
+    ]
+
+
+def low_acceptance(run: Run) -> list[str]:
+    """Compare each chain's mean acceptance rate, among proposals inside the support, with its limit."""
+    stats = run.posterior.stats
+    rate = stats.get("acceptance_rate")
+    if rate is None or not rate.size:
+        return []
+    inside = ~outside(stats) if "diverging" in stats else np.ones(rate.shape, dtype=bool)
+    inside = inside & ~stuck(run.draws).all(
+        axis=1, keepdims=True
+    )  # chains that never moved have their own warning
+    each = np.where(inside, rate, 0.0).sum(axis=1) / np.maximum(inside.sum(axis=1), 1)
+    low = (each < MIN_ACCEPTANCE) & inside.any(axis=1)
+    if not low.any():
+        return []
+    where = "" if low.all() else f" in {_chains(np.flatnonzero(low), len(low))}"
+    if "inner_acceptance" in stats:  # the size of inner steps makes no difference to it
+        remedy = "Tune longer (tune=), or train another kind of surrogate (method=Auto(...))"
+    elif "discrepancy" in stats:
+        remedy = "Train a better surrogate (another kind, more units, a longer tune=), or take smaller steps"
+    else:
+        remedy = f"Tune longer (tune=), or take {SMALLER_STEPS}; if that does not help, check the gradient"
+    return [f"Acceptance is {each[low].mean():.2f}{where}, below {MIN_ACCEPTANCE}. {remedy}."]
+
+
+def divergences(run: Run) -> list[str]:
+    """Count trajectories that diverged inside the support.
+
+    A surrogate transition rejects proposals where the surrogate is far too low, and misses nothing; a few of them are
+    not counted.
+    """
+    stats = run.posterior.stats
+    if "diverging" not in stats:
+        return []
+    diverging = stats["diverging"] & ~outside(stats)
+    if "inner_acceptance" in stats:
+        too_low = diverging & (stats["discrepancy"] > 0) & np.isfinite(stats["discrepancy"])
+        if too_low.mean() <= FEW_TOO_LOW:
+            diverging = diverging & ~too_low
+    if not diverging.any():
+        return []
+    count = f"{int(diverging.sum())} of {diverging.size}"
+    if "discrepancy" not in stats:
+        return [
+            f"{count} trajectories diverged: regions there may be missed. Take {SMALLER_STEPS}, or reparametrise the "
+            "model."
+        ]
+    remedy = "Train it on a wider set, take smaller steps"
+    if run.surrogate is not None:  # the run has chosen the steps itself
+        remedy = "Tune longer (tune=), start chains further apart (init=)"
+    return [
+        f"{count} surrogate trajectories diverged, or went where the surrogate is far too low or not finite: regions "
+        f"there may be missed. {remedy}, or compare the draws with {compare_with(run)}."
+    ]
+
+
+def unsolved(rejected: np.ndarray | None, surrogate: bool) -> list[str]:
+    """Compare the share of proposals lost to implicit equations with its limit."""
+    if rejected is None or not rejected.size or rejected.mean() <= FEW_UNSOLVED:
+        return []
+    seen = (
+        f"{rejected.mean():.0%} of proposals were rejected because their implicit equations were not solved."
+    )
+    if surrogate:
+        return [
+            f"{seen} Take smaller steps (step_size=); a metric that is the full Hessian never enters regions where it "
+            "is not positive definite: use form='softabs'."
+        ]
+    return [f"{seen} Take smaller steps (step_size=, or target_acceptance=)."]
+
+
+# The surrogate -------------------------------------------------------------------------------------------------------
+
+
+def surrogate_warnings(run: Run, more: str) -> list[str]:
+    """List what is or may be wrong with the surrogate of a run; nothing if it had none."""
+    stats, other = run.posterior.stats, compare_with(run)
+    # Where evaluations are limited, a longer warm-up would leave fewer for draws.
+    longer = "tune=" if more == "draws=" else more
+    warnings = partial_trust(run.surrogate, exact_share(run), longer)
+    warnings += cut_tail(run.surrogate, other, longer)
+    if "discrepancy" in stats and run.draws.shape[1]:
+        if "inner_acceptance" in stats:  # proposals of a surrogate transition are draws of the surrogate
+            warnings += unseen_mass(surprises(stats["discrepancy"], run.surrogate), other)
+            warnings += unlike_warmup(stats["discrepancy"], run.surrogate, other)
+        warnings += long_stay(run.draws, stats["discrepancy"], other, more)
+    return warnings
+
+
+def partial_trust(report: SurrogateReport | None, share: float, longer: str) -> list[str]:
     """Say how far the surrogate was trusted, if not fully, and why."""
     if report is None or not report.reason:
         return []
     if report.exact_share == 1.0:
         return [
-            f"fell back on HMC, with exact gradients all the way, since the surrogate was of no use: {report.reason}; "
-            f"method=HMC() saves its warm-up, a longer one ({longer}) or a reparametrised model may do better"
+            f"The run fell back on HMC with exact gradients, since the surrogate was not trusted: {report.reason}. "
+            f"Save the surrogate's warm-up with method=HMC(), or try a longer one ({longer}) or a reparametrised model."
         ]
     if report.exact_share > 0.0:
         return [
-            f"{share:.0%} of the steps were made with exact gradients, since the surrogate did not earn full trust: "
-            f"{report.reason}; a longer warm-up ({longer}) or a reparametrised model may do better"
+            f"{share:.0%} of the steps were made with exact gradients, since the surrogate was not fully trusted: "
+            f"{report.reason}. Try a longer warm-up ({longer}) or a reparametrised model."
         ]
     return [
-        f"the surrogate did not earn full trust: {report.reason}; there is no gradient for exact steps beside it, so "
-        f"chains may miss what it has not seen: tune longer ({longer}), or give a gradient"
+        f"The surrogate was not fully trusted: {report.reason}; without a gradient there are no exact steps beside it, "
+        f"so chains may miss what it has not seen. Tune longer ({longer}), or give a gradient."
     ]
 
 
-def cut_tail(report: SurrogateReport | None, other: str = "method=HMC()", longer: str = "tune=") -> list[str]:
-    """Say which tail of a parameter the draws see too little of, if warm-up has found one that it could not learn."""
+def cut_tail(report: SurrogateReport | None, other: str, longer: str) -> list[str]:
+    """Name the tail of a parameter that warm-up found but could not learn, if there is one."""
     if report is None or not report.tail:
         return []
     return [
-        f"the surrogate cuts {report.tail}: draws hardly come there, and that parameter's sd and outer quantiles are "
-        f"too small; reparametrise so that the tail is shorter (the logarithm, say), tune longer ({longer}), or hold "
-        f"the draws against {other}"
+        f"The surrogate cuts {report.tail}: draws rarely go there, and that parameter's sd and outer quantiles are too "
+        f"small. Reparametrise so that the tail is shorter (for example by a logarithm), tune longer ({longer}), or "
+        f"compare the draws with {other}."
     ]
 
 
-def compare_with(run: Run) -> str:
-    """Name what draws can be held against: another method where there is a gradient, or other seeds."""
-    known = run.target or run.surrogate
-    return "method=HMC()" if known is None or known.has_gradient else "those of another random_seed="
-
-
-def unseen_mass(found: Surprises, other: str = "method=HMC()") -> list[str]:
-    """Say where the potential was far below what was predicted."""
+def unseen_mass(found: Surprises, other: str) -> list[str]:
+    """Warn where the potential was far below its prediction."""
     if found.mass < SMALL_MASS:
         return []
     return [
-        f"the potential was far below what the surrogate predicted at {found.count} of {found.n:,} proposals, by "
-        f"{found.worst:.1f} at worst: there may be mass it has not seen; tune longer (tune=), start chains further "
-        f"apart (init=), or hold the draws against {other}"
+        f"The potential was far below its prediction at {found.count} of {found.n:,} proposals, by {found.worst:.1f} "
+        "at worst: there may be mass that the surrogate has not seen. Tune longer (tune=), start chains further apart "
+        f"(init=), or compare the draws with {other}."
     ]
 
 
-def unlike_warmup(
-    discrepancy: np.ndarray, report: SurrogateReport | None, other: str = "method=HMC()"
-) -> list[str]:
-    """Say that draws were where the surrogate had not been tested, if sd(D) is far above that of warm-up."""
+def unlike_warmup(discrepancy: np.ndarray, report: SurrogateReport | None, other: str) -> list[str]:
+    """Warn that sd(D) is far above that of warm-up: the draws were where the surrogate had not been tested."""
     sd = spread(discrepancy)
     if report is None or not np.isfinite(report.sd):
         return []
     if not (sd > max(SMALL_SD, TIMES_WIDER * report.sd) or sd > max(LARGE_SD, TIMES_LARGER * report.sd)):
         return []
     return [
-        f"sd(D) of the surrogate is {sd:.2g} at the draws and was {report.sd:.2g} in warm-up: chains came to places "
-        f"unlike those it was tested at, and may miss others; start chains further apart (init=), or hold the draws "
-        f"against {other}"
+        f"sd(D) of the surrogate is {sd:.2g} at the draws and was {report.sd:.2g} in warm-up: chains went to places "
+        "unlike those it was tested at, and may miss others. Start chains further apart (init=), or compare the draws "
+        f"with {other}."
     ]
 
 
-def held_up(
-    draws: np.ndarray, discrepancy: np.ndarray, other: str = "method=HMC()", more: str = "draws="
-) -> list[str]:
+def long_stay(draws: np.ndarray, discrepancy: np.ndarray, other: str, more: str) -> list[str]:
     """Name the chain that stayed at one place for longer than sd(D) accounts for, if there is one."""
     n, stays = draws.shape[1], longest_stays(draws)
     longest = int(stays.max())
-    # Proposals outside the support prolong stays for no fault of the surrogate's.
+    # Proposals outside the support prolong stays too, and are not the surrogate's fault.
     inside = longest * float(1.0 - np.isposinf(discrepancy).mean())
-    if (
-        inside <= longest_tolerable(n, robust_discrepancy_sd(finite(discrepancy))) or longest == n
-    ):  # which has its own warning
+    harmless = longest_tolerable(n, robust_discrepancy_sd(finite(discrepancy)))
+    if inside <= harmless or longest == n:  # a chain that never moved has its own warning
         return []
     return [
-        f"chain {int(stays.argmax())} stayed at one place for {longest} draws in a row: the surrogate is too high "
-        f"there, and chains come too rarely; tune longer (tune=), draw more ({more}), or hold the draws against "
-        f"{other}"
+        f"Chain {int(stays.argmax())} stayed at one place for {longest} draws in a row: the surrogate is too high "
+        f"there, and chains go there too rarely. Tune longer (tune=), draw more ({more}), or compare the draws with "
+        f"{other}."
     ]
 
 
 def longest_tolerable(n_draws: int, sd: float) -> float:
-    """Return the longest stay, in draws, that calls for no warning.
+    """Return the longest stay, in draws, that needs no warning.
 
     Examples
     --------
@@ -161,12 +388,11 @@ def longest_tolerable(n_draws: int, sd: float) -> float:
     return float(np.clip(TIMES_LONGER * usual, least, max(least, LARGE_SHARE * n_draws)))
 
 
-#: Share of trajectories outside the support that costs next to nothing.
-FEW_OUTSIDE = 0.05
+# The target ----------------------------------------------------------------------------------------------------------
 
 
 def outside(stats: dict[str, np.ndarray]) -> np.ndarray:
-    """Return which trajectories ended outside the support, or were given up there; all False if that is not known.
+    """Return which trajectories ended, or were stopped, outside the support; all False if that is not known.
 
     Examples
     --------
@@ -178,304 +404,52 @@ def outside(stats: dict[str, np.ndarray]) -> np.ndarray:
     found = np.zeros(diverging.shape, dtype=bool)
     if discrepancy is not None:
         found |= np.isposinf(discrepancy)
-    # Where a surrogate led all the way, `left` tells of its own edges, which are not those of the support.
+    # On a surrogate alone, `left` means that the surrogate is not finite, which is not the edge of the support.
     if left is not None and (discrepancy is None or "part" in stats):
         found |= left
     return found
 
 
 def n_outside(record: Record) -> int:
-    """Count trajectories that ended outside the support; failures, taken as rejections, are counted elsewhere."""
+    """Count trajectories that ended outside the support; failures that were rejected are counted separately."""
     return max(int(outside(record.stats).sum()) - record.cost.n_failures, 0)
 
 
 def hard_edge(record: Record, target: TargetReport | None) -> list[str]:
-    """Say what rejections at the edge of the support cost, and what spares them."""
+    """Warn of many rejections at the edge of the support."""
     count, size = n_outside(record), record.stats.get("diverging", np.empty(0)).size
     if not count or count <= FEW_OUTSIDE * size:
         return []
+    remedy = "Give bounds= for parameters that have them, or reparametrise the model"
+    if target is not None and target.is_bounded:
+        remedy = "Reparametrise the model so that edges other than its bounds are bounds too"
+    elif target is not None and target.is_forward:
+        remedy = "Give the prior's limits as bounds=, or take a prior that has them (UniformPrior)"
     return [
         f"{count} of {size} trajectories ended outside the support, where the log-density is -inf: rejecting them "
-        f"biases nothing, but costs effective draws; {_inside_bounds(target)}"
+        f"causes no bias, but costs effective draws. {remedy}."
     ]
-
-
-def _inside_bounds(target: TargetReport | None) -> str:
-    """Say how a target of this kind keeps trajectories inside."""
-    if target is not None and target.is_bounded:
-        return "reparametrise the model so that edges other than its bounds are bounds too"
-    if target is not None and target.is_forward:
-        return "give the prior's limits as bounds=, or take a prior that has them (UniformPrior)"
-    return "give bounds= for parameters that have them, or reparametrise the model"
 
 
 def poor_fit(target: TargetReport | None) -> list[str]:
-    """Say that a forward model is further from its data than their errors account for."""
+    """Warn that a forward model is further from its data than their errors explain."""
     if target is None or target.fits:
         return []
     return [
-        f"the model does not fit the data within its errors (chi^2 of {target.misfit:,.0f} for {target.n_outputs} "
-        "outputs): the noise is understated, the model is wrong, or a better mode was missed; check the errors given "
-        "to GaussianLikelihood, look at the residuals, or start elsewhere (init=)"
+        f"The model does not fit the data within its errors (chi^2 of {target.misfit:,.0f} for {target.n_outputs} "
+        "outputs): the errors are understated, the model is wrong, or a better mode was missed. Check the errors given "
+        "to GaussianLikelihood, look at the residuals, or start at another point (init=)."
     ]
-
-
-MAX_RHAT = 1.01
-#: With few effective draws, R-hat is as high as this for chains that do agree.
-MILD_RHAT = 1.05
-MIN_ESS_PER_CHAIN = 100
-#: More chains than this need no more effective draws.
-MANY_CHAINS = 10
-#: With n draws of each chain, R-hat is as large as 1 + FEW / n by chance.
-FEW = 8.0
-MIN_ACCEPTANCE = 0.5
-MAX_UNSOLVED = 0.05
-SMALLER_STEPS = "smaller steps (method=HMC(target_acceptance=0.95))"
-#: Share of proposals in places where a surrogate is far too low that costs next to nothing.
-FEW_TOO_LOW = 0.01
-
-
-def warnings_for(run: Run, found: Statistics | None = None) -> list[str]:
-    """List what is wrong with a run, or may be; nothing if it can be used as it is.
-
-    Parameters
-    ----------
-    run : Run
-        What `sample` returned.
-    found : Statistics, optional
-        Of its draws, if they have been computed already.
-    """
-    n, stats, more = run.draws.shape[1], run.posterior.stats, _more(run)
-    about_surrogate = surrogate_warnings(run, more)
-    warnings = [] if run.complete else [interrupted(n)]
-    if n:
-        warnings += convergence(run, statistics(run.draws) if found is None else found, more)
-        # What is said of a surrogate accounts for rejections already.
-        if "inner_acceptance" not in stats or not about_surrogate:
-            warnings += low_acceptance(*_inside(run), how_to_accept(run))
-        warnings += poor_fit(run.target)
-    elif run.complete:
-        warnings.append(f"all exact evaluations were spent before the first draw: allow more ({more})")
-    warnings += about_surrogate
-    warnings += hard_edge(run.posterior, run.target)
-    warnings += divergences(
-        harmful(stats), "discrepancy" in stats, compare_with(run), run.surrogate is not None
-    )
-    warnings += unsolved(stats.get("unsolved"), "discrepancy" in stats)
-    # With on_failure="raise" a failure has stopped the run, and its error has said so.
-    if run.settings.get("on_failure") != "raise":
-        warnings += failures(run.cost.n_failures)
-    if not run.exact:
-        warnings.append(adaptive(run.n_adaptive, n))
-    return warnings
-
-
-def logged_warnings(run: Run) -> list[str]:
-    """List the warnings that the draws themselves, in other hands, would not give away: those about the surrogate."""
-    if run.surrogate is not None and run.surrogate.exact_share == 1.0:  # said when it was decided
-        return []
-    return surrogate_warnings(run, _more(run))
-
-
-def _more(run: Run) -> str:
-    """Return what to raise for more draws: where exact evaluations were limited, asking for draws brings none."""
-    return "draws=" if run.settings.get("max_evaluations") is None else "max_evaluations="
-
-
-def convergence(run: Run, found: Statistics, more: str) -> list[str]:
-    """Judge whether the chains agree and are long enough; what did not move at all is not judged any further."""
-    chains, n, _ = run.draws.shape
-    names, still = run.parameter_names, stuck(run.draws)
-    rhat, ess = (np.where(still.any(axis=0), np.nan, each) for each in (found.rhat, found.ess))
-    said = few_draws(chains, n, more) + never_moved(still, names, takes_gradients(run))
-    # Chains that disagree have few effective draws, and the remedy is the same.
-    return said + (high_rhat(rhat, ess, names, chains, n, more) or low_ess(ess, names, chains, more))
-
-
-def adaptive(n_adaptive: int, n_draws: int) -> str:
-    """Say that the kernel changed while draws were kept."""
-    if n_adaptive < n_draws:
-        return (
-            f"adaptive: the surrogate was still learning during the first {n_adaptive} of {n_draws} draws, which are "
-            "exact only in the limit; run.exact_draws has the others"
-        )
-    return (
-        "adaptive: the surrogate was still learning while these draws were made, so they are exact only in the limit; "
-        "use freeze_after=, or RNSHMC"
-    )
-
-
-def interrupted(n_draws: int) -> str:
-    """Say that the run was stopped early, and what there is."""
-    if n_draws:
-        return f"interrupted, with fewer draws than asked for: {n_draws} of each chain"
-    return "interrupted during warm-up: there are no draws yet; run it again, or with a smaller tune="
-
-
-def few_draws(chains: int, n_draws: int, more: str = "draws=") -> list[str]:
-    """Say what cannot be judged for want of chains or draws."""
-    if n_draws < MIN_DRAWS:
-        return [f"too few draws to judge: {n_draws} of each chain; draw at least {MIN_DRAWS} ({more})"]
-    if chains == 1:
-        return ["one chain cannot show that it has converged (no R-hat); run four (chains=4)"]
-    return []
-
-
-def stuck(draws: np.ndarray) -> np.ndarray:
-    """Return which parameters kept one value throughout, ``(chains, dim)``; none if there is a single draw."""
-    still: np.ndarray = (draws == draws[:, :1]).all(axis=1)
-    return still if draws.shape[1] > 1 else np.zeros_like(still)
-
-
-def never_moved(still: np.ndarray, names: tuple[str, ...], gradients: bool = True) -> list[str]:
-    """Name parameters that kept one value throughout, in any chain."""
-    if not still.any():
-        return []
-    chains = np.flatnonzero(still.any(axis=1))
-    smaller = f", or take {SMALLER_STEPS}" if gradients else ""
-    return [
-        f"{_of(np.flatnonzero(still.any(axis=0)), names)} never changed in {_chains(chains, len(still))}; start "
-        f"elsewhere (init=), tune longer (tune=){smaller}"
-    ]
-
-
-def high_rhat(
-    rhat: np.ndarray, ess: np.ndarray, names: tuple[str, ...], chains: int, n_draws: int, more: str = "draws="
-) -> list[str]:
-    """Compare R-hat with its limit; NaN is unknown, not high."""
-    high = np.flatnonzero(rhat > MAX_RHAT)
-    if not high.size:
-        return []
-    worst = high[np.argmax(rhat[high])]
-    said = (
-        f"R-hat is above {MAX_RHAT} for {_of(high, names, worst)}, at worst {rhat[worst]:.4f} with {ess[worst]:.0f} "
-        "effective draws"
-    )
-    mild = max(MILD_RHAT, 1.0 + FEW / n_draws)
-    if rhat[worst] < mild and ess[worst] < wanted_ess(chains):
-        return [f"{said}, too few to tell whether the chains agree; draw more ({more})"]
-    return [
-        f"{said}: the chains disagree; draw more ({more}), warm up longer, or look for separate modes (other "
-        "random_seed=, init= spread wide)"
-    ]
-
-
-def wanted_ess(chains: int) -> int:
-    """Return how many effective draws estimates, and R-hat of so many chains, need."""
-    return MIN_ESS_PER_CHAIN * min(chains, MANY_CHAINS)
-
-
-def low_ess(ess: np.ndarray, names: tuple[str, ...], chains: int, more: str = "draws=") -> list[str]:
-    """Compare effective sample sizes with what estimates need."""
-    wanted = wanted_ess(chains)
-    low = np.flatnonzero(ess < wanted)
-    if not low.size:
-        return []
-    worst = low[np.argmin(ess[low])]
-    return [
-        f"fewer than {wanted} effective draws of {_of(low, names, worst)}, "
-        f"at worst {ess[worst]:.0f}; draw more ({more})"
-    ]
-
-
-def low_acceptance(rate: np.ndarray | None, inside: np.ndarray, remedy: str) -> list[str]:
-    """Compare the mean acceptance rate of each chain, among proposals inside the support, with what makes sense."""
-    if rate is None or not rate.size:
-        return []
-    each = np.where(inside, rate, 0.0).sum(axis=1) / np.maximum(inside.sum(axis=1), 1)
-    low = (each < MIN_ACCEPTANCE) & inside.any(axis=1)
-    if not low.any():
-        return []
-    where = "" if low.all() else f" in {_chains(np.flatnonzero(low), len(low))}"
-    return [f"acceptance is {each[low].mean():.2f}{where}, below {MIN_ACCEPTANCE}; {remedy}"]
-
-
-def how_to_accept(run: Run) -> str:
-    """Say what raises the acceptance of a run's method."""
-    stats = run.posterior.stats
-    if "inner_acceptance" in stats:  # the size of inner steps makes no difference to it
-        return "tune longer (tune=), or train another kind of surrogate (method=Auto(...))"
-    if "discrepancy" in stats:
-        return "train a better surrogate (another kind, more units, a longer tune=), or take smaller steps"
-    return f"tune longer (tune=), or take {SMALLER_STEPS}; if that does not help, check the gradient"
-
-
-def takes_gradients(run: Run) -> bool:
-    """Whether methods with exact gradients are open to a run's target, as far as is known."""
-    if run.target is not None:
-        return run.target.has_gradient
-    return run.surrogate is None or run.surrogate.has_gradient
-
-
-def harmful(stats: dict[str, np.ndarray]) -> np.ndarray | None:
-    """Return which trajectories count as diverging, of those that ended inside the support.
-
-    Proposals of a surrogate transition that led to where the surrogate is far too low are rejected, and miss nothing;
-    a few of them count for nothing.
-    """
-    diverging = stats.get("diverging")
-    if diverging is None:
-        return None
-    diverging = diverging & ~outside(stats)
-    if "inner_acceptance" not in stats:
-        return diverging
-    too_low = diverging & (stats["discrepancy"] > 0) & np.isfinite(stats["discrepancy"])
-    return diverging & ~too_low if too_low.mean() <= FEW_TOO_LOW else diverging
-
-
-def divergences(
-    diverging: np.ndarray | None, surrogate: bool = False, other: str = "method=HMC()", tuned: bool = False
-) -> list[str]:
-    """Count trajectories whose energy was lost; `tuned` if the surrogate and its steps were chosen by the run."""
-    if diverging is None or not diverging.any():
-        return []
-    said = f"{int(diverging.sum())} of {diverging.size}"
-    if surrogate:
-        mend = "tune longer (tune=), start chains further apart (init=)"
-        mend = mend if tuned else "train it on a wider set, take smaller steps"
-        return [
-            f"{said} surrogate trajectories diverged, or went where the surrogate is far too low or not finite: "
-            f"regions there may be missed; {mend}, or hold the draws against {other}"
-        ]
-    return [
-        f"{said} trajectories diverged: regions there may be missed; take {SMALLER_STEPS}, or reparametrise the model"
-    ]
-
-
-def unsolved(rejected: np.ndarray | None, surrogate: bool = False) -> list[str]:
-    """Compare the share of proposals lost to implicit equations with what is tolerable."""
-    if rejected is None or not rejected.size or rejected.mean() <= MAX_UNSOLVED:
-        return []
-    said = (
-        f"{rejected.mean():.0%} of proposals were rejected because their implicit equations were not solved; "
-    )
-    if surrogate:
-        return [
-            f"{said}take smaller steps (step_size=); if the metric is the full Hessian, regions where it is not "
-            "positive definite are never entered: use form='softabs'"
-        ]
-    return [f"{said}take smaller steps (step_size=, or target_acceptance=)"]
 
 
 def failures(count: int) -> list[str]:
-    """Count failures of the target that were taken as rejections."""
+    """Count failures of the target that were rejected."""
     if not count:
         return []
     return [
-        f"the target failed at {count} {'position' if count == 1 else 'positions'}, counted as rejections "
-        "(on_failure='reject'); the draws are exact only if there is no mass there"
+        f"The target failed at {count} {'position' if count == 1 else 'positions'}, which were rejected "
+        "(on_failure='reject'). Check that there is no mass at run.failures: only then are the draws exact."
     ]
-
-
-def _inside(run: Run) -> tuple[np.ndarray | None, np.ndarray]:
-    """Return acceptance rates, and which of them are of proposals inside the support of chains that ever moved."""
-    stats = run.posterior.stats
-    rate = stats.get("acceptance_rate")
-    if rate is None:
-        return None, np.empty(0)
-    beyond = outside(stats) if "diverging" in stats else np.zeros(rate.shape, dtype=bool)
-    moved = ~stuck(run.draws).all(axis=1, keepdims=True)
-    return rate, ~beyond & moved
 
 
 def _chains(which: np.ndarray, n: int) -> str:

@@ -1,9 +1,7 @@
-r"""A picture of any run: marginals and traces of the parameters that are known worst.
+r"""Plots of a run: marginals and traces of parameters, and how good the surrogate was.
 
-A picture of how well a surrogate did.
-
-Left, exact against predicted potentials at the proposals of the draws: a perfect surrogate puts them on a line of slope
-one. Right, sd(D) as warm-up went on, beside the acceptance of far moves that goes with it,
+`plot_surrogate` shows, left, exact against predicted potentials at the proposals of the draws: a perfect surrogate puts
+them on a line of slope one. Right, sd(D) during warm-up, beside the acceptance of far moves that belongs to it,
 :math:`\mathrm{erfc}(\mathrm{sd}(D) / 2)`.
 """
 
@@ -18,23 +16,27 @@ import numpy as np
 
 from leapwise.errors import InputError, MissingExtraError
 from leapwise.results.datatree import require_writable
-from leapwise.results.statistics import Statistics, statistics
-
-if TYPE_CHECKING:
-    from leapwise.results.run import Run
-from typing import TYPE_CHECKING
-
-from leapwise.results.statistics import spread
+from leapwise.results.statistics import Statistics, spread, statistics
 
 if TYPE_CHECKING:
     from leapwise.results.run import Run
 
+#: Parameters that fit on one page.
 MOST_SHOWN = 8
+#: One for each chain, used again from the first after six.
 COLOURS = ("#2f6690", "#d1495b", "#edae49", "#3a9188", "#7d5ba6", "#8d99ae")
 
 
+ACCEPTED, REJECTED = COLOURS[0], COLOURS[1]
+#: Share of proposals on either side that may lie outside the plot, so that a few outliers do not shrink the rest.
+LEFT_OUT = 0.001
+#: Ticks at acceptances that a reader looks for, and the least distance between two, as a share of the axis: labels of
+#: 8 points then do not overlap.
+ACCEPTANCES, TICKS_APART = (0.999, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1), 0.05
+
+
 def plot_draws(run: Run, path: str | os.PathLike[str]) -> Path:
-    """Draw a histogram and a trace for each parameter, the chains in colours of their own.
+    """Plot a histogram and a trace of each parameter, each chain in its own colour.
 
     Of more than eight parameters, those with the fewest effective draws are shown. Needs the extra ``plots``.
 
@@ -47,8 +49,10 @@ def plot_draws(run: Run, path: str | os.PathLike[str]) -> Path:
     """
     file = require_picture(path)
     if not run.draws.shape[1]:
-        raise InputError("there are no draws to plot: the run was interrupted during warm-up")
-    # No pyplot: nothing of the user's own figures or backend is touched.
+        raise InputError(
+            "there are no draws to plot, since the run was interrupted during warm-up; run it again"
+        )
+    # Without pyplot, the user's own figures and backend are left alone.
     from matplotlib.figure import Figure
 
     found, dim = statistics(run.draws), run.draws.shape[2]
@@ -67,15 +71,17 @@ def plot_draws(run: Run, path: str | os.PathLike[str]) -> Path:
 
 
 def require_picture(path: str | os.PathLike[str]) -> Path:
-    """Return `path` if matplotlib is there and can write such a file."""
+    """Return `path` if matplotlib is installed and can write such a file."""
     if find_spec("matplotlib") is None:
-        raise MissingExtraError("plots need matplotlib, which is not installed; pip install leapwise[plots]")
+        raise MissingExtraError(
+            "plots need matplotlib, which is not installed; pip install 'leapwise[plots]'"
+        )
     from matplotlib.backend_bases import FigureCanvasBase
 
     known = FigureCanvasBase.get_supported_filetypes()
     if Path(path).suffix.removeprefix(".").lower() not in known:
         raise InputError(
-            f"cannot draw {path}: the name must end in .png, .pdf, .svg or another of {', '.join(known)}"
+            f"cannot write the plot {path}: the name must end in .png, .pdf, .svg or another of {', '.join(known)}"
         )
     return require_writable(path)
 
@@ -113,16 +119,8 @@ def _colours(n: int) -> list[str]:
     return [COLOURS[i % len(COLOURS)] for i in range(n)]
 
 
-ACCEPTED, REJECTED = COLOURS[0], COLOURS[1]
-#: Share of proposals on either side that may lie outside the picture.
-LEFT_OUT = 0.001
-#: Least distance between ticks, as a share of the axis.
-TICKS_APART = 0.05
-ACCEPTANCES = (0.999, 0.99, 0.98, 0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
-
-
 def plot_surrogate(run: Run, path: str | os.PathLike[str]) -> Path:
-    """Draw exact against surrogate potentials, and sd(D) as warm-up went on; needs the extra ``plots``.
+    """Plot exact against predicted potentials, and sd(D) during warm-up; needs the extra ``plots``.
 
     Parameters
     ----------
@@ -137,7 +135,7 @@ def plot_surrogate(run: Run, path: str | os.PathLike[str]) -> Path:
     history = history[np.isfinite(history).all(axis=1)]
     if not exact.size and not len(history):
         raise InputError(
-            "there is no surrogate to plot: the run kept no proposals of one; leave method= out, or give Auto()"
+            "there is no surrogate to plot, since the run has no proposals of one; leave method= out, or give Auto()"
         )
     from matplotlib.figure import Figure
 
@@ -147,7 +145,7 @@ def plot_surrogate(run: Run, path: str | os.PathLike[str]) -> Path:
         _potentials(left, exact, predicted, accepted)
         left.set_title(f"draws: sd(D) = {spread(exact - predicted):.2g}", fontsize=10)
     else:
-        _empty(left, "no draws were proposed\nby the surrogate")
+        _empty(left, "the surrogate\nproposed no draws")
     if len(history):
         _learning(right, history, spread(exact - predicted))
         kind = "" if run.surrogate is None else f": {run.surrogate.kind}"
@@ -159,7 +157,7 @@ def plot_surrogate(run: Run, path: str | os.PathLike[str]) -> Path:
 
 
 def _proposals(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return exact and predicted potentials, both above the lowest exact one, and what was accepted."""
+    """Return exact and predicted potentials, both minus the lowest exact one, and which were accepted."""
     stats = run.posterior.stats
     if "proposal_potential" not in stats or "discrepancy" not in stats:
         return np.empty(0), np.empty(0), np.empty(0, bool)
@@ -171,7 +169,7 @@ def _proposals(run: Run) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _potentials(axes: Any, exact: np.ndarray, predicted: np.ndarray, accepted: np.ndarray) -> None:
-    # Constants cancel in acceptance: the line is where the discrepancy is the usual one.
+    # Constants cancel in acceptance, so the median discrepancy is on the line.
     usual = float(np.median(exact - predicted))
     both = np.stack([predicted + usual, exact])
     low, high = np.quantile(both, (LEFT_OUT, 1.0 - LEFT_OUT))
@@ -188,7 +186,7 @@ def _potentials(axes: Any, exact: np.ndarray, predicted: np.ndarray, accepted: n
         fontsize=8,
         frameon=False,
         markerscale=3,
-        title=f"{outside} outside the picture" if outside else None,
+        title=f"{outside} outside the plot" if outside else None,
         title_fontsize=8,
     )
     _tidy(axes)
@@ -222,7 +220,7 @@ def _learning(axes: Any, history: np.ndarray, now: float) -> None:
 
 
 def _legible(ticks: dict[float, float], low: float, high: float) -> dict[float, float]:
-    """Return those of the ticks on a logarithmic axis that are far enough apart to be read, the largest first."""
+    """Return the ticks of a logarithmic axis that are far enough apart to be read, the largest first."""
     least = TICKS_APART * np.log(high / low)
     chosen: dict[float, float] = {}
     for rate, sd in sorted(ticks.items(), key=lambda each: -each[1]):
@@ -231,8 +229,8 @@ def _legible(ticks: dict[float, float], low: float, high: float) -> dict[float, 
     return chosen
 
 
-def _empty(axes: Any, said: str) -> None:
-    axes.text(0.5, 0.5, said, ha="center", va="center", transform=axes.transAxes, color="0.35")
+def _empty(axes: Any, text: str) -> None:
+    axes.text(0.5, 0.5, text, ha="center", va="center", transform=axes.transAxes, color="0.35")
     axes.set_axis_off()
 
 

@@ -1,14 +1,8 @@
-"""What a run hands back: draws, statistics and cost of each phase, and how they came about.
-
-What a run says of its surrogate.
-
-What a run knows of its target, so that advice fits it.
-
-A record that stays on disk until somebody looks at it.
-"""
+"""What `sample` returns: a `Run` of draws, statistics and cost, with reports about its surrogate and its target."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from os import PathLike
@@ -23,37 +17,36 @@ from leapwise.targets import AnyTarget, GaussianLikelihood
 
 if TYPE_CHECKING:
     from xarray import DataTree
-from collections.abc import Callable
 
 
 @dataclass(frozen=True, eq=False)
 class SurrogateReport:
-    """How the surrogate of a self-tuned run was learnt, and how far it was trusted.
+    """How well the surrogate of a self-tuned run was trained, and how far it was trusted.
 
     Attributes
     ----------
     kind : str
-        Which candidate was chosen.
+        The kind of surrogate that was selected.
     sd : float
         sd(D) at the end of warm-up, on positions not trained on.
     usual : float
-        Median of D then.
+        Median of D at the end of warm-up.
     surprises : float
-        Share of the last trials of warm-up where the potential was more than 1 below what was predicted.
+        Share of the last trials of warm-up where the potential was more than 1 below its prediction.
     exact_share : float
-        Share of steps with exact gradients that the draws were given; 1 if the surrogate was not used at all.
+        Share of the draws' steps that take exact gradients; 1 if the surrogate is not used at all.
     reason : str
-        Why it is not zero; empty if it is.
+        Why `exact_share` is not zero, or trust not full; otherwise empty.
     history : ndarray of shape (rounds, 2)
         Exact evaluations and sd(D), as warm-up went on.
     fingerprint : str
-        Hash of the frozen surrogate, before the first kept draw and after the last; empty if it was not used.
+        Hash of the frozen surrogate, the same before the first draw and after the last; empty if it was not used.
     has_gradient : bool
-        Whether the target has one, so that exact steps could take over, or be held against.
+        Whether the target has a gradient, so that exact steps are possible.
     n_modes : int
         Separate modes of the surrogate, between which chains jump (`leapwise.kernels.jumps`).
     tail : str
-        Which tail the surrogate cuts, and how much of it, as the last look of warm-up saw it; empty if none.
+        Which tail of a parameter the surrogate cuts, and how much of it, at the end of warm-up; empty if none.
     """
 
     kind: str
@@ -69,21 +62,22 @@ class SurrogateReport:
     tail: str = ""
 
 
-#: A misfit so many standard deviations above what the errors account for is no fit.
-FAR_OFF = 6.0
+#: chi^2 this many standard deviations above its mean is no fit. A guess: chance is excluded, and small errors of the
+#: model are not reported.
+MISFIT_SDS = 6.0
 
 
-class Known(Protocol):
-    """Positions with their exact potentials, as a state of chains or a training set has them."""
+class EvaluatedPositions(Protocol):
+    """Positions and their exact potentials: the state of chains, or a training set."""
 
     @property
     def position(self) -> np.ndarray:
-        """One row each, without bounds."""
+        """Unbounded positions, one in each row."""
         ...
 
     @property
     def potential(self) -> np.ndarray:
-        """Exact."""
+        """Exact potentials."""
         ...
 
 
@@ -96,13 +90,13 @@ class TargetReport:
     is_forward : bool
         Whether it is a forward model with a likelihood and a prior.
     has_gradient : bool
-        Whether methods with exact gradients are open to it.
+        Whether methods with exact gradients can sample it.
     is_bounded : bool
-        Whether some of its parameters have bounds that are known.
+        Whether some of its parameters have bounds.
     misfit : float
-        chi^2 at the lowest position known; NaN but for forward models with a `GaussianLikelihood`.
+        chi^2 where the potential is lowest; NaN unless it is a forward model with a `GaussianLikelihood`.
     n_outputs : int
-        How many observations it is of.
+        Number of observations.
 
     Examples
     --------
@@ -119,11 +113,11 @@ class TargetReport:
     n_outputs: int = 0
 
     @classmethod
-    def of(cls, target: AnyTarget, *known: Known | None) -> TargetReport:
-        """Look at a target, and at the lowest of the positions that are known of it; nothing is evaluated for it."""
+    def of(cls, target: AnyTarget, *evaluated: EvaluatedPositions | None) -> TargetReport:
+        """Describe a target, from its lowest known potential too; nothing is evaluated."""
         likelihood = getattr(target, "likelihood", None)
         kind = likelihood is not None, target.has_gradient, not target.transform.is_identity
-        some = [each for each in known if each is not None and len(each.position)]
+        some = [each for each in evaluated if each is not None and len(each.position)]
         if not isinstance(likelihood, GaussianLikelihood) or not some:
             return cls(*kind)
         best = min(some, key=lambda each: float(each.potential.min()))
@@ -131,29 +125,29 @@ class TargetReport:
 
     @property
     def fits(self) -> bool:
-        """Whether the lowest position is as near to the data as errors let it be; True if that is not known.
+        """Whether the errors explain the misfit; True if that is not known.
 
-        For a model that is right, chi^2 at a draw has the chi-squared distribution of as many degrees of freedom as
-        there are outputs, whatever the prior.
+        For a correct model, chi^2 at a draw has the chi-squared distribution of as many degrees of freedom as there are
+        outputs, for any prior.
         """
-        return not self.misfit > self.n_outputs + FAR_OFF * np.sqrt(2.0 * self.n_outputs)
+        return not self.misfit > self.n_outputs + MISFIT_SDS * np.sqrt(2.0 * self.n_outputs)
 
 
-def _misfit(target: AnyTarget, known: Known) -> float:
-    """Return chi^2 at the lowest position: what is left of its potential without prior, Jacobian and constant."""
-    lowest = int(known.potential.argmin())
-    position = known.position[[lowest]]
+def _misfit(target: AnyTarget, evaluated: EvaluatedPositions) -> float:
+    """Return chi^2 at the lowest potential, which is twice that potential without prior, Jacobian and constant."""
+    lowest = int(evaluated.potential.argmin())
+    position = evaluated.position[[lowest]]
     likelihood, prior = target.likelihood, target.prior  # type: ignore[attr-defined]
     with np.errstate(all="ignore"):
         best = likelihood.log_density(likelihood.data[None])
         others = np.ravel(prior.log_density(target.transform.to_parameters(position)))
         others = others + target.transform.log_jacobian(position)
-        return float(2.0 * (best + others + known.potential[lowest])[0])
+        return float(2.0 * (best + others + evaluated.potential[lowest])[0])
 
 
 @dataclass(frozen=True)
 class Cost:
-    """What was spent in one phase.
+    """What one phase of a run cost.
 
     Attributes
     ----------
@@ -162,7 +156,7 @@ class Cost:
     n_metrics : int
         Evaluations of a Riemannian metric.
     n_failures : int
-        Positions where the target failed and the failure was taken as a rejection.
+        Positions where the target failed and was rejected.
     value_seconds, gradient_seconds : float
         Time inside the target.
     seconds : float
@@ -198,7 +192,7 @@ class Cost:
 
     @property
     def sampler_seconds(self) -> float:
-        """Time everywhere else."""
+        """Time outside the target."""
         return max(self.seconds - self.model_seconds, 0.0)
 
 
@@ -212,10 +206,10 @@ class Record:
         In the user's own coordinates.
     stats : dict of str to ndarray of shape (chains, draws)
         In ArviZ's words: ``lp, acceptance_rate, step_size, n_steps, diverging, energy, energy_error``, and
-        ``n_exact, accepted``; with exact gradients ``left``, whether the trajectory was given up outside the support;
-        with a surrogate ``discrepancy``, exact potential less the surrogate's at the proposal; in a self-tuned run
-        ``inner_acceptance, proposal_potential`` (exact), and ``part``, 1 for steps with exact gradients, if there were
-        any beside others; where chains jump between modes ``mode``, in which the draw is, from 1 (0 is unknown).
+        ``n_exact, accepted``. With exact gradients ``left``, whether the trajectory was stopped outside the support.
+        With a surrogate ``discrepancy``, exact minus predicted potential at the proposal. In a self-tuned run
+        ``inner_acceptance, proposal_potential`` (exact), and ``part``, 1 for steps with exact gradients, if only some
+        were. Where chains jump between modes ``mode``, the number of the draw's mode, from 1 (0 is unknown).
     cost : Cost
         What the phase cost.
     """
@@ -227,34 +221,34 @@ class Record:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Run:
-    """Everything that `sample` found out.
+    """The result of `sample`.
 
     Attributes
     ----------
     names : str or tuple of str
         One vector variable of that name, or one scalar variable for each name.
     posterior, warmup : Record
-        The kept draws, and those made while tuning (there may be none).
+        The kept draws, and the steps of warm-up (there may be none).
     settings : dict
-        The method and the settings it was given or found.
+        The method with its settings, given or tuned.
     seed : int or None
-        What the random numbers came from.
+        Seed of all random numbers.
     versions : dict of str to str
-        Of this library and of those that it stands on.
+        Of Python, this library and its dependencies.
     complete : bool
-        False if the run was interrupted: the draws are fewer than asked for.
+        False if the run was interrupted, with fewer draws than asked for.
     n_adaptive : int
-        How many kept draws of each chain, the first ones, were made while the kernel was still learning.
+        Number of kept draws of each chain, from the first, that were made while the kernel was still learning.
     kernel : object
-        What the draws came from, or the last of them if it was still learning; with its surrogate, if it has one.
+        The kernel that made the draws, the last one if it was still learning, with its surrogate if it has one.
     training : TrainingSet or None
-        What the surrogate was trained on, or was to be if training failed or was interrupted.
+        The surrogate's training set, also if training failed or was interrupted.
     surrogate : SurrogateReport or None
-        How the surrogate of a self-tuned run was learnt and trusted.
+        How well the surrogate of a self-tuned run was trained and trusted.
     failures : ndarray of shape (n, dim) or None
-        Parameters at which the target failed for good, warm-up included.
+        Parameters at which the target failed, also when retried, warm-up included.
     target : TargetReport or None
-        What kind of target it was, and how well it fits its data.
+        The kind of target, and how well it fits its data.
 
     Examples
     --------
@@ -334,23 +328,23 @@ class Run:
         return summarise(self, show_all=all)
 
     def to_datatree(self) -> DataTree:
-        """Return an ArviZ `DataTree`: posterior, sample_stats, and the same of the warm-up if it was kept.
+        """Return an ArviZ `DataTree`: posterior, sample_stats, and the same of warm-up if its steps were recorded.
 
-        Of a self-tuned run there is a group ``surrogate`` too: exact evaluations and sd(D) of each round of warm-up,
-        and all else that `SurrogateReport` has as attributes.
+        A self-tuned run also has a group ``surrogate``: exact evaluations and sd(D) of each round of warm-up, and the
+        other fields of `SurrogateReport` as attributes.
         """
         return datatree.to_datatree(self)
 
     def save(self, path: str | PathLike[str]) -> Path:
         """Write the `DataTree` to a netCDF file, which `xarray.open_datatree` reads.
 
-        The folder is made if it is missing; an older file of that name is replaced once the new one is whole.
+        The folder is made if it is missing; an older file of that name is replaced once the new one is complete.
         Needs the extra ``netcdf``.
         """
         return datatree.save(self, path)
 
     def plot_surrogate(self, path: str | PathLike[str]) -> Path:
-        """Draw how well the surrogate did: exact against predicted potentials of the draws, and sd(D) in warm-up.
+        """Plot how good the surrogate was: exact against predicted potentials of the draws, and sd(D) in warm-up.
 
         The ending of `path` chooses the format: .png, .pdf, .svg. Needs the extra ``plots``.
         """
@@ -360,7 +354,7 @@ class Run:
 
 
 class LazyRecord(Record):
-    """Draws and statistics that are read when they are first asked for.
+    """A record that stays on disk until its draws or statistics are first asked for.
 
     Parameters
     ----------

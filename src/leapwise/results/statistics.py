@@ -1,16 +1,15 @@
-r"""Moments, quantiles and convergence of each parameter, from draws alone.
+r"""Numbers that describe draws: moments, quantiles and convergence of parameters, and discrepancies of a surrogate.
 
-The effective sample sizes, R-hat and Monte-Carlo errors are those of arviz-stats (rank-normalised and split,
-after Vehtari et al. 2021). Those of squares, about the mean of all chains, tell how well spreads are known: chains that
-jump from side to side know their means long before. What cannot be known is NaN: R-hat of a single chain, convergence
-from fewer than four draws, convergence of a parameter that never changed.
+Effective sample sizes, R-hat and Monte Carlo errors are those of arviz-stats (rank-normalised and split, after Vehtari
+et al. 2021). Effective draws of squares, about the mean of all chains, say how well standard deviations are known:
+chains that jump from side to side know their means long before. What cannot be computed is NaN: R-hat of a single
+chain, convergence from fewer than four draws or of a parameter that never changed.
 
-What the discrepancies at proposals, :math:`D = U - \tilde U`, say of a surrogate.
-
-Only differences of D matter, since acceptance is :math:`\min(1, e^{D(x) - D(y)})`. Where the surrogate is too high by g
-more than usual, chains propose to go :math:`e^g` times too rarely and, once there, stay about :math:`e^g` draws. So a
-proposal with weight :math:`e^{-D}` stands for the share of the posterior that its weight has among all weights, whether
-the chains have been to the rest of it or not.
+Of the discrepancies at proposals, :math:`D = U - \tilde U`, only differences matter, since a proposal y is accepted
+with probability :math:`\min(1, e^{D(x) - D(y)})`. Where the surrogate is too high by g more than usual, chains propose
+to go :math:`e^g` times too rarely and, once there, stay about :math:`e^g` draws. So a proposal of weight
+:math:`e^{-D}` stands for the share of the posterior that its weight has among all weights, whether or not the chains
+have been to the rest of that share.
 """
 
 from __future__ import annotations
@@ -25,7 +24,11 @@ from leapwise.surrogates.quality import discrepancy_sd, robust_discrepancy_sd
 if TYPE_CHECKING:
     from leapwise.results.run import Run, SurrogateReport
 
-MIN_DRAWS = 4  # arviz-stats answers NaN below this
+#: With fewer draws arviz-stats returns NaN.
+MIN_DRAWS = 4
+#: A discrepancy is a surprise if it is more than 6 sd(D) below the usual one, which a normal distribution is once in
+#: 10^9 times, and at least 2 below: e^-2 of the mass there is then predicted. The 2 is a guess.
+SURPRISE_SDS, LEAST_SURPRISE = 6.0, 2.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +52,7 @@ class Statistics:
         return np.minimum(self.ess_bulk, self.ess_tail)
 
     def worst_first(self) -> np.ndarray:
-        """Return parameter indices, fewest effective draws first, unknown ones before all."""
+        """Return parameter indices, unknown ones first, then by effective draws, fewest first."""
         return np.argsort(np.nan_to_num(self.ess, nan=-1.0), kind="stable")
 
 
@@ -67,7 +70,7 @@ def statistics(draws: np.ndarray) -> Statistics:
     if chains * n == 0:
         return Statistics(*([unknown] * len(fields(Statistics))))
     moving = np.ptp(draws, axis=(0, 1)) > 0
-    # arviz-stats counts every draw of a constant as effective; nothing is known of it.
+    # arviz-stats counts every draw of a constant as effective; its convergence is unknown.
     convergence = np.full((5, dim), np.nan)  # in the order of the fields
     if n >= MIN_DRAWS and moving.any():
         convergence[:, moving] = _convergence(draws[:, :, moving])
@@ -84,7 +87,7 @@ def _convergence(draws: np.ndarray) -> np.ndarray:
 
     axes = {"chain_axis": 0, "draw_axis": 1}
     squares = (draws - draws.mean(axis=(0, 1))) ** 2
-    # A chain that never moved divides by zero inside: its R-hat is infinite, as it should be.
+    # A chain that never moved divides by zero: its R-hat is infinite, as it should be.
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.stack(
             [
@@ -97,10 +100,6 @@ def _convergence(draws: np.ndarray) -> np.ndarray:
         )
 
 
-#: How far below the usual, at least, and in units of sd(D), a discrepancy is a surprise.
-LEAST_GAP, SDS = 2.0, 6.0
-
-
 def spread(discrepancy: np.ndarray | None) -> float:
     """Return sd(D) at proposals about their median, NaN if there are none.
 
@@ -110,12 +109,12 @@ def spread(discrepancy: np.ndarray | None) -> float:
 
 
 def finite(discrepancy: np.ndarray | None) -> np.ndarray:
-    """Return the discrepancies at proposals that there were, inside the support."""
+    """Return the finite discrepancies, which are those of proposals inside the support."""
     return np.empty(0) if discrepancy is None else discrepancy[np.isfinite(discrepancy)]
 
 
 def exact_share(run: Run) -> float:
-    """Return the share of kept steps that were made with exact gradients beside a surrogate; NaN if it had no part."""
+    """Return the share of kept steps that were made with exact gradients; NaN for runs without a surrogate."""
     if run.surrogate is None:
         return np.nan
     part = run.posterior.stats.get("part")
@@ -126,16 +125,16 @@ def exact_share(run: Run) -> float:
 
 @dataclass(frozen=True)
 class Surprises:
-    """Proposals where the potential was far below what was predicted.
+    """Proposals where the potential was far below its prediction.
 
     Attributes
     ----------
     count, n : int
-        How many, of how many proposals.
+        Number of surprises, and of proposals.
     worst : float
-        How far below the usual at most.
+        Largest distance below the usual discrepancy.
     mass : float
-        The share of the posterior that they stand for.
+        Share of the posterior that the surprises stand for.
     """
 
     count: int
@@ -145,10 +144,9 @@ class Surprises:
 
 
 def surprises(discrepancy: np.ndarray | None, report: SurrogateReport | None) -> Surprises:
-    """Compare the discrepancies of the draws with what was usual in warm-up, and among themselves.
+    """Find discrepancies of the draws that are far below the usual one, in warm-up or among the draws.
 
-    A normal distribution is more than 6 sd below its median once in 10^9 times. The sd is the larger of that of warm-up
-    and of the middle half of the draws, which surprises themselves do not widen.
+    sd(D) is the larger of that of warm-up and that of the middle half of the draws, which surprises do not widen.
 
     Examples
     --------
@@ -164,7 +162,7 @@ def surprises(discrepancy: np.ndarray | None, report: SurrogateReport | None) ->
         usual = max(usual, report.usual) if np.isfinite(report.usual) else usual
         sd = max(sd, report.sd) if np.isfinite(report.sd) else sd
     below = usual - found
-    surprising = below > max(LEAST_GAP, SDS * sd)
+    surprising = below > max(LEAST_SURPRISE, SURPRISE_SDS * sd)
     weights = np.exp(below - below.max())
     return Surprises(
         int(surprising.sum()),

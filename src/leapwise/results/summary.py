@@ -1,6 +1,6 @@
-"""The summary of a run: a table of parameters, what it cost, and warnings.
+"""The summary of a run: a table of parameters, the cost, and warnings; its numbers, and how a terminal shows them.
 
-How a summary looks in a terminal: at most 80 columns for ordinary names, plain when there is no colour.
+Tables take at most 80 columns for names of usual length.
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
 
 from leapwise.results.datatree import plain
 from leapwise.results.diagnostics import n_outside, outside, warnings_for
@@ -21,33 +23,47 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from leapwise.results.run import Record, Run
-from rich.table import Table
-from rich.text import Text
 
+#: Parameters that the table shows, unless all are asked for: they fit on a screen.
 MOST_SHOWN = 24
+#: Columns where the output is not a terminal.
 PLAIN_WIDTH = 100
+#: In place of a number that is not known.
+UNKNOWN = "-"
+#: Numbers that need more decimals are shown in scientific notation.
+MOST_DECIMALS = 6
+#: Settings that the heading shows, and their names there.
+SHOWN_SETTINGS = {
+    "method": "",
+    "surrogate": "",
+    "inner_steps": "inner steps",
+    "step_size": "step size",
+    "n_steps": "number of steps",
+    "trajectory_length": "trajectory length",
+    "metric": "metric",
+}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Summary:
-    """What `Run.summary` returns: print it, or take the numbers out of it.
+    """What `Run.summary` returns: print it, or read its numbers.
 
     Attributes
     ----------
     rows : list of dict
         One for each parameter: ``parameter, mean, sd, q5, q50, q95, mcse, ess_bulk, ess_tail, ess_squares, rhat``.
-        What is unknown is NaN.
+        Unknown numbers are NaN.
     cost : dict of str to dict
-        Of ``"warmup"``, ``"draws"`` and ``"total"``: counts, seconds, acceptance, divergences; with a surrogate the
-        standard deviation of its discrepancy from the exact potential at proposals, sd(D) (at most 4), and the
-        share of steps that were made with exact gradients beside it.
+        Of ``"warmup"``, ``"draws"`` and ``"total"``: counts, seconds, acceptance, divergences. With a surrogate also
+        sd(D), the standard deviation of exact minus predicted potential at proposals (at most 4), and the share of
+        steps with exact gradients.
     effective, efficiency : dict of str to float
         Effective draws of the worst parameter, and the same per exact evaluation, warm-up included: ``"bulk"`` (for
         means), ``"tail"``, ``"squares"`` (for spreads).
     surrogate : dict or None
-        Of a self-tuned run, what its `SurrogateReport` says; and the share of the draws in each of its modes.
+        The `SurrogateReport` of a self-tuned run, and the share of the draws in each of its modes.
     warnings : list of str
-        What to look at before the draws are used.
+        What to check before the draws are used, and what to do.
     about : dict
         Chains, draws, method settings, seed, versions, complete, exact, exact evaluations allowed and spent.
     """
@@ -155,7 +171,7 @@ def _costs(run: Run) -> dict[str, dict[str, float]]:
 
 
 def _mode_shares(run: Run) -> list[float]:
-    """Return the share of draws in each mode, as far as it is known of them; nothing if there is one."""
+    """Return the share of draws in each mode, of those whose mode is known; nothing if there is one mode."""
     if run.surrogate is None or "mode" not in run.posterior.stats:
         return []
     counts = np.bincount(run.posterior.stats["mode"].ravel(), minlength=1 + run.surrogate.n_modes)[1:]
@@ -163,7 +179,7 @@ def _mode_shares(run: Run) -> list[float]:
 
 
 def _spent(record: Record) -> dict[str, float]:
-    """Return what a phase cost, in counts and seconds that add up."""
+    """Return the counts and seconds of a phase, which can be added to those of another."""
     cost = record.cost
     return {
         **asdict(cost),
@@ -177,26 +193,13 @@ def _spent(record: Record) -> dict[str, float]:
 
 
 def _effective(found: Statistics) -> dict[str, float]:
-    """Return the effective draws of the worst parameter; NaN if they are not known of all."""
+    """Return the effective draws of the worst parameter; NaN if one is unknown."""
     known = {"bulk": found.ess_bulk, "tail": found.ess_tail, "squares": found.ess_squares}
     return {key: float(ess.min()) for key, ess in known.items()}
 
 
-UNKNOWN = "-"
-MOST_DECIMALS = 6
-SHOWN_SETTINGS = {
-    "method": "",
-    "surrogate": "",
-    "inner_steps": "inner steps",
-    "step_size": "step size",
-    "n_steps": "number of steps",
-    "trajectory_length": "trajectory length",
-    "metric": "metric",
-}
-
-
 def heading(about: dict[str, Any], surrogate: dict[str, Any] | None = None) -> Text:
-    """Say in one line what was run, in another with what settings."""
+    """Return a line with chains, draws and seed, and a line with the settings."""
     chains = "1 chain" if about["chains"] == 1 else f"{about['chains']} chains"
     warmup = f" after {about['warmup_draws']} of warm-up" if about["warmup_draws"] else ""
     parts = [f"{chains} x {about['draws']} draws{warmup}"]
@@ -212,7 +215,7 @@ def heading(about: dict[str, Any], surrogate: dict[str, Any] | None = None) -> T
 
 
 def parameters(rows: list[dict[str, Any]]) -> Table:
-    """Tabulate parameters; each number to the digits that its spread or error makes meaningful."""
+    """Return the table of parameters; sd and Monte Carlo error decide how many digits are shown."""
     columns = {
         key: np.array([row[key] for row in rows], dtype=float) for key in rows[0] if key != "parameter"
     }
@@ -223,24 +226,25 @@ def parameters(rows: list[dict[str, Any]]) -> Table:
     texts += [_fixed(columns[key], np.zeros(len(rows), int)) for key in ("ess_bulk", "ess_tail")]
     texts.append(_fixed(columns["rhat"], np.full(len(rows), 3)))
     for column, cells in zip(table.columns[1:], texts, strict=True):
-        column.min_width = max(map(len, cells))  # in a narrow terminal names fold, numbers do not
+        column.min_width = max(map(len, cells))  # in a narrow terminal names are folded, numbers are not
     for row, *cells in zip(rows, *texts, strict=True):
         table.add_row(Text(row["parameter"]), *cells)
     return table
 
 
 def hidden(count: int) -> Iterator[Text]:
-    """Say how many parameters the table leaves out."""
+    """Return a line that says how many parameters the table leaves out."""
     if count:
         yield Text(
-            f"and {count} more, no worse than these; summary(all=True) or --all shows them", style="dim"
+            f"and {count} more with at least as many effective draws; summary(all=True) or --all shows them",
+            style="dim",
         )
 
 
 def costs(cost: dict[str, dict[str, float]]) -> Table:
-    """Tabulate what was spent, warm-up and draws apart; what did not occur is left out."""
+    """Return the table of costs of warm-up and draws; rows of zeros are left out."""
     table = _table("cost", "warm-up", "draws", "total")
-    elsewhere = "in the sampler and metric" if cost["total"]["n_metrics"] else "in the sampler"
+    sampler = "in the sampler and metric" if cost["total"]["n_metrics"] else "in the sampler"
     counts = {
         "exact values": "n_values",
         "exact gradients": "n_gradients",
@@ -250,7 +254,7 @@ def costs(cost: dict[str, dict[str, float]]) -> Table:
         "implicit steps unsolved, rejected": "n_unsolved",
         "failures, rejected": "n_failures",
     }
-    seconds = {"seconds in the model": "model_seconds", f"seconds {elsewhere}": "sampler_seconds"}
+    seconds = {"seconds in the model": "model_seconds", f"seconds {sampler}": "sampler_seconds"}
     for label, key in counts.items():
         if cost["total"][key] or key in ("n_values", "n_gradients"):
             table.add_row(label, *(f"{int(cost[phase][key]):,}" for phase in ("warmup", "draws", "total")))
@@ -268,7 +272,7 @@ def costs(cost: dict[str, dict[str, float]]) -> Table:
 
 
 def efficiency(effective: dict[str, float], each: dict[str, float]) -> Iterator[Table]:
-    """State the figure of merit: effective draws of the worst parameter, and what they cost."""
+    """Return the figure of merit: effective draws of the worst parameter, in all and per exact evaluation."""
     if np.isfinite([*effective.values(), *each.values()]).all():
         table = _table("effective draws, worst parameter", *effective)
         table.add_row("in all", *(f"{value:,.0f}" for value in effective.values()))
@@ -280,7 +284,7 @@ def efficiency(effective: dict[str, float], each: dict[str, float]) -> Iterator[
 
 
 def budget(about: dict[str, Any]) -> Iterator[Text]:
-    """Say what a limited number of exact evaluations has bought."""
+    """Return a line that compares the exact evaluations spent with the limit."""
     if about["evaluations_allowed"] is not None:
         yield Text(
             f"{about['evaluations_spent']:,} of {about['evaluations_allowed']:,} exact evaluations allowed; "
@@ -289,7 +293,7 @@ def budget(about: dict[str, Any]) -> Iterator[Text]:
 
 
 def warning_lines(warnings: list[str]) -> Table:
-    """List warnings, each with a mark and its lines indented."""
+    """Return the warnings, each with a mark and indented."""
     table = Table.grid(padding=(0, 1))
     for warning in warnings:
         table.add_row(Text("!", style="bold yellow"), Text(warning, style="yellow"))
@@ -309,7 +313,7 @@ def _decimals(scale: np.ndarray, digits: int) -> np.ndarray:
     known = np.isfinite(scale) & (scale > 0)
     if not known.any():
         return np.full(len(scale), 3)
-    if scale[known].max() < 30 * scale[known].min():  # a straight column is easier to read
+    if scale[known].max() < 30 * scale[known].min():  # equal decimals are easier to read
         scale = np.full(len(scale), scale[known].min())
     return np.where(known, digits - 1 - np.floor(np.log10(np.where(known, scale, 1.0))), 3).astype(int)
 
@@ -332,7 +336,7 @@ def _seconds(value: float) -> str:
 
 
 def _trusted(surrogate: dict[str, Any]) -> str:
-    """Name the surrogate and how far it was trusted."""
+    """Name the surrogate, how far it was trusted, and its modes."""
     if surrogate["exact_share"] == 1.0:
         return "HMC in place of a surrogate"
     kind = f"surrogate: {surrogate['kind']}" + (" beside HMC" if surrogate["exact_share"] else "")
@@ -348,8 +352,8 @@ def _setting(key: str, value: Any) -> str:
         return str(value["name"] if isinstance(value, dict) else value)
     if isinstance(value, dict) and "form" in value:
         return f"{value['form']} Hessian as {key}"
-    if isinstance(value, dict):  # a metric that was learnt, too large to show
-        return f"learnt {key}"
+    if isinstance(value, dict):  # a metric that was learned, too large to show
+        return f"learned {key}"
     if isinstance(value, str):
         return value if key == "method" else f"{key} {value}"
     low, high = np.min(value), np.max(value)
