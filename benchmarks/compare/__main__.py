@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--fresh", nargs="*", choices=list(METHODS), default=[], metavar="NAME", help="run again"
     )
-    parser.add_argument("--kept", action="store_true", help="only tell what has been run")
+    parser.add_argument("--kept", action="store_true", help="run nothing, only report finished runs")
     parser.add_argument("--folder", type=Path, default=ROOT / "out" / "bench")
     parser.add_argument("--docs", action="store_true", help="put table and picture into docs/benchmarks.md")
     return parser

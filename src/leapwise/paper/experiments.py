@@ -27,7 +27,8 @@ from leapwise.run import sample
 from leapwise.surrogates import SoftplusNetwork
 from leapwise.warmup import ARNSHMC, RNSHMC, RNSRMHMC
 
-METHODS = ("hmc", "rmhmc", "rns-hmc", "rns-rmhmc")
+CHAINS = 4  # they share the iterations of the paper's one chain
+METHODS = ("hmc", "rmhmc", "rns-hmc", "rns-rmhmc")  # of Table 1
 METHOD_TITLES = {
     "hmc": "HMC",
     "rmhmc": "RMHMC",
@@ -212,7 +213,7 @@ def get_experiment(name: str) -> Experiment:
     return EXPERIMENTS[name]
 
 
-def start(experiment: Experiment, cells: Cells, chains: int = 4) -> np.ndarray:
+def start(experiment: Experiment, cells: Cells, chains: int = CHAINS) -> np.ndarray:
     """Return the positions ``(chains, dim)`` at which all methods start; they are a cell of their own."""
 
     def compute() -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 from leapwise.results.datatree import require_writable
 from leapwise.results.plots import require_picture
 
-#: The colours of Okabe and Ito, which colour-blind readers can tell apart.
+#: The colours of Okabe and Ito, which colour-blind readers can distinguish.
 OKABE_ITO = {
     "black": "#000000",
     "orange": "#e69f00",

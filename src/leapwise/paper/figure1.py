@@ -25,7 +25,7 @@ from leapwise.surrogates import FITC, GaussianProcess, RBFNetwork, SoftplusNetwo
 SIZES = (10, 20, 40)  # observations, as in the paper
 SMALL = 5  # inducing points or hidden units, as in the paper
 GRID = np.linspace(-4.0, 4.0, 161)  # where curves are compared and drawn
-REPEATS, QUICK_REPEATS = 100, 10
+REPEATS, QUICK_REPEATS = 100, 10  # of random surrogates
 
 
 @dataclass(frozen=True, eq=False)

@@ -61,7 +61,7 @@ class BananaPlan:
         return asdict(self) | {"wanted": PAPER["exact"], "start": START}
 
 
-QUICK = BananaPlan(networks=10)
+QUICK = BananaPlan(networks=10)  # seconds
 
 
 def compare_on_banana(plan: BananaPlan) -> dict[str, Any]:

@@ -69,7 +69,7 @@ class GaussianPlan:
         return asdict(self) | others | {"n_steps": N_STEPS, "n_starts": N_STARTS}
 
 
-QUICK = GaussianPlan(sizes=(250, 500, 1000), runs=2, draws=250)
+QUICK = GaussianPlan(sizes=(250, 500, 1000), runs=2, draws=250)  # a minute or two
 
 
 def explore_gaussian(plan: GaussianPlan) -> dict[str, Any]:

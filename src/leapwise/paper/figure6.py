@@ -141,7 +141,7 @@ class AgreementCheck:
             text.format(", ".join(out))
             for kind, text in (
                 ("no", "Not in agreement: {}."),
-                ("too few draws", "Too few draws to tell: {}."),
+                ("too few draws", "Too few draws to decide: {}."),
             )
             if (
                 out := [

@@ -213,6 +213,7 @@ class Grid4:
     plan: LogisticPlan = field(default_factory=LogisticPlan)
 
 
+#: Minutes instead of an hour.
 QUICK4 = Grid4((8, 16, 32, 50, 64), (250, 500, 1000, 2000), 2500, LogisticPlan(n_rows=4000, runs=2))
 
 
@@ -376,6 +377,7 @@ class Grid5:
         return nearest(self.hidden, FIXED_HIDDEN5)
 
 
+#: A minute or two.
 QUICK5 = Grid5((200, 500, 1000, 1600, 2000), (250, 500, 1000, 2000), 32, LogisticPlan(n_rows=4000, runs=3))
 
 

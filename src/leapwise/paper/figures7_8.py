@@ -22,9 +22,9 @@ from typing import Any
 import numpy as np
 
 from leapwise.paper.cells import Cells
-from leapwise.paper.experiments import EXPERIMENTS, METHOD_TITLES, get_experiment
+from leapwise.paper.experiments import CHAINS, EXPERIMENTS, METHOD_TITLES, get_experiment
 from leapwise.paper.figure import METHOD_COLOURS, OKABE_ITO, open_picture
-from leapwise.paper.learning import CHAINS, FULL, LEARNERS, QUICK, LearningPlan, all_runs, first_evaluations
+from leapwise.paper.learning import FULL, LEARNERS, QUICK, LearningPlan, all_runs, first_evaluations
 from leapwise.paper.moments import reference
 
 #: Figure 7: windows average at least this many draws of each chain, bands show these quantiles of the runs, and

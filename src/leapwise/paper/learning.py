@@ -29,13 +29,12 @@ import numpy as np
 
 from leapwise.errors import InputError
 from leapwise.paper.cells import Cells
-from leapwise.paper.experiments import AnyMethod, Experiment, finished, start
+from leapwise.paper.experiments import CHAINS, AnyMethod, Experiment, finished, start
 from leapwise.results import Run
 from leapwise.run import sample
 from leapwise.surrogates import Fitted, QuadraticNetwork, Surrogate, TrainingSet
 from leapwise.warmup import ARNSHMC, RNSHMC
 
-CHAINS = 4
 #: First evaluations for each parameter, without and with gradients: 8 make 200 on the bank data. 3 d gradients hold
 #: 3 d^2 numbers, six times the coefficients of a quadratic.
 PER_PARAMETER, WITH_GRADIENTS = 8, 3
@@ -73,6 +72,7 @@ class LearningPlan:
 
 
 FULL = LearningPlan()
+#: Minutes for all experiments: enough to see acceptance rise, not to compare errors.
 QUICK = LearningPlan(runs=2, hmc=100, explore=150, exploit=150, adaptive=200)
 
 
@@ -281,7 +281,7 @@ def all_runs(
     cells.expect(len(experiments) * (1 + len(methods) * plan.runs))
     found: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for experiment in experiments:
-        position = start(experiment, cells, CHAINS)
+        position = start(experiment, cells)
         for seed in range(plan.runs):
             for method in methods:
                 cell = run_cell(experiment, method, plan, seed, position, cells)

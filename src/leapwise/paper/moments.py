@@ -16,7 +16,7 @@ import numpy as np
 from leapwise.errors import InputError
 from leapwise.kernels import HMC
 from leapwise.paper.cells import Cells
-from leapwise.paper.experiments import Experiment, finished, start
+from leapwise.paper.experiments import CHAINS, Experiment, finished, start
 from leapwise.paper.table1 import FULL as TABLE1_FULL
 from leapwise.paper.table1 import QUICK as TABLE1_QUICK
 from leapwise.paper.table1 import hmc_cell
@@ -25,7 +25,7 @@ from leapwise.run import sample
 from leapwise.surrogates import TrainingSet
 from leapwise.warmup import RNSHMC, RNSRMHMC
 
-CHAINS, SEED = 4, 3
+SEED = 3  # of all runs here; another than Table 1's
 CHECKED = ("rns-hmc", "rns-rmhmc", "arns-hmc")
 #: Experiments on which RNS-RMHMC runs half as long: it is slowest there, and its fixed trajectories mix slowly.
 LARGE = ("simulated", "a9a")
@@ -50,6 +50,7 @@ class MomentsPlan:
     learning: int
 
 
+#: With 20,000 draws a standard deviation is known to about 1 %, well below the limit of 5 %.
 FULL = MomentsPlan(5000, {"hmc": 1250, "rns-hmc": 5000, "rns-rmhmc": 5000, "arns-hmc": 5000}, 250)
 QUICK = MomentsPlan(500, {"hmc": 250, "rns-hmc": 1000, "rns-rmhmc": 250, "arns-hmc": 500}, 100)
 
@@ -133,7 +134,7 @@ def method_cell(
     kept = plan.kept[method]
     if method == "rns-rmhmc" and experiment.name in LARGE:
         kept //= 2
-    position = start(experiment, cells, CHAINS)
+    position = start(experiment, cells)
     explored: dict[str, Any] = {}
     if method.startswith("rns"):
         explored = hmc_cell(experiment, TABLE1_QUICK if quick else TABLE1_FULL, position, cells)

@@ -29,9 +29,8 @@ from leapwise.surrogates import Fitted, TrainingSet
 from leapwise.targets import AnyTarget
 
 _TUNE = 200  # warm-up of the run that finds the posterior
-_TUNING_STARTS = (
-    256  # trajectories that choose the step size: the standard error of their mean acceptance is below 0.03
-)
+# Trajectories that choose the step size: the standard error of their mean acceptance is below 0.03.
+_TUNING_STARTS = 256
 
 
 @dataclass(frozen=True, eq=False)
