@@ -141,6 +141,16 @@ class TestRandomStarts:
         rows = np.array(target.rows)
         assert ((rows[:, 0] > 0) & (rows[:, 0] < 1e-9) & (rows[:, 1] > 100)).all()
 
+    @pytest.mark.parametrize("width", [1e-2, 1e-6])
+    def test_a_support_that_is_narrow_about_zero_is_found(self, width):
+        """Parameters of small scales: the log-density overflows almost everywhere in the wide box."""
+        state = start(make_target(lambda x: np.abs(x).max() < width), chains=3)
+        assert (np.abs(state.position) < width).all()
+
+    def test_a_support_away_from_zero_is_still_looked_for_in_the_wide_box(self):
+        state = start(make_target(lambda x: x.min() > 1.0), chains=3)
+        assert (state.position > 1.0).all()
+
     def test_they_depend_on_the_seed_and_the_chain_alone(self):
         few, many = start(make_target(), chains=2), start(make_target(), chains=7)
         np.testing.assert_array_equal(few.position, many.position[:2])

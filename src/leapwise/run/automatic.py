@@ -393,7 +393,7 @@ def learn_from_hmc(
         evaluator.limit, evaluator.observer = limit, record.heard.append
         record.heard += own.heard
     trust = judge(outcome)
-    if trust.exact_share > 0.0 or not _predicts(outcome.kernel, later_half):
+    if trust.exact_share > 0.0 or not _predicts(outcome.kernel, later_half, outcome.state):
         return None
     return _adapted(outcome, trust, outcome.kernel, evaluator.target)
 
@@ -406,9 +406,16 @@ def _chosen_from_hmc(seen: TrainingSet, state: State) -> TrainingSet:
     return seen.rows(np.union1d(here, later))
 
 
-def _predicts(kernel: SurrogateTransition, seen: TrainingSet) -> bool:
-    """Whether the surrogate predicts what HMC has seen, at any height: it may have learned one region of it only."""
+def _predicts(kernel: SurrogateTransition, seen: TrainingSet, state: State) -> bool:
+    """Whether the surrogate predicts what HMC has seen, at any height: it may have learned one region of it only.
+
+    It must predict the states of the chains, too. A chain that starts where the surrogate is far too high accepts
+    hardly any move.
+    """
     with np.errstate(all="ignore"):
-        discrepancy = seen.potential - kernel.surrogate.potential(seen.position)  # type: ignore[union-attr]
-        off = np.abs(discrepancy - np.median(discrepancy))
-    return bool(np.mean(~(off < FAR_OFF)) < FEW_FAR_OFF)
+        predicted = kernel.surrogate.potential  # type: ignore[union-attr]
+        discrepancy = seen.potential - predicted(seen.position)
+        usual = np.median(discrepancy)
+        off = np.abs(discrepancy - usual)
+        off_here = np.abs(state.potential - predicted(state.position) - usual)
+    return bool(np.mean(~(off < FAR_OFF)) < FEW_FAR_OFF and (off_here < FAR_OFF).all())

@@ -29,6 +29,9 @@ from leapwise.targets import AnyTarget
 ATTEMPTS = 100
 #: Half-width of the box of random starts in unconstrained space, if the target has no prior to draw from. As in Stan.
 BOX = 2.0
+#: The first attempts all use the wide box; then every second one uses a box ten times smaller each so many attempts:
+#: down to 1e-8 at the last, which is beyond any scale in use.
+WIDE_ATTEMPTS, SHRINK_OVER = 10, 10
 
 #: A descent goes on while it lowers the potential by this much in one iteration: a constant, and for each dimension. A
 #: guess: clearly more than potentials of draws differ by, which is about one for each dimension.
@@ -91,7 +94,7 @@ def find_start(
     """Return a state of finite potential for each chain, with its gradient if that is wanted.
 
     Chains begin at `init`, or at draws from the prior, or uniformly between -2 and 2 in unconstrained space. A random
-    start is drawn again where the log-density is -inf, at most 100 times.
+    start is drawn again where the log-density is -inf, at most 100 times, and also from smaller boxes around 0.
     """
     target = evaluator.target
     evaluate = evaluator.value_and_gradient if gradient else evaluator.value
@@ -106,7 +109,7 @@ def find_start(
         lost = np.flatnonzero(~np.isfinite(state.potential))
         if not lost.size:
             return state
-        again = np.stack([_draw(target, streams.generators[i]) for i in lost])
+        again = np.stack([_draw(target, streams.generators[i], _box(attempts)) for i in lost])
         try:
             found = State.from_evaluation(evaluate(again))
         except BudgetError:  # the error below says more: that no start was found
@@ -133,10 +136,22 @@ def _evaluated_once(evaluate: Callable[[np.ndarray], Evaluation], position: np.n
     return State(position, found.potential[rows], gradient)
 
 
-def _draw(target: AnyTarget, rng: np.random.Generator) -> np.ndarray:
+def _box(attempts: int) -> float:
+    """Return the half-width of the box to draw a start from, after so many attempts without mass.
+
+    Where parameters have small scales the whole box may be too far out: the logarithm of a scale in units of 1e-4
+    overflows almost everywhere in (-2, 2). So every second attempt after the first few is made in a box that shrinks
+    towards 0. The others keep the wide box, because 0 itself may be outside the support.
+    """
+    if attempts < WIDE_ATTEMPTS or attempts % 2:
+        return BOX
+    return BOX * 10.0 ** (-(attempts - WIDE_ATTEMPTS) / SHRINK_OVER)
+
+
+def _draw(target: AnyTarget, rng: np.random.Generator, box: float = BOX) -> np.ndarray:
     parameters = target.sample_start(rng)
     if parameters is None:
-        return rng.uniform(-BOX, BOX, target.dim)
+        return rng.uniform(-box, box, target.dim)
     return np.asarray(target.transform.to_position(parameters[None])[0])
 
 
