@@ -16,7 +16,7 @@ OK, RAISE, UNPICKLABLE, EXIT, HANG, DIE, NAN = 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0
 
 
 def moody():
-    """Return a target whose first parameter says what it does, and whose second goes into the attempt."""
+    """Return a target whose first parameter says what it does, and whose second goes into the value."""
 
     def log_density(x):
         what = x[0]

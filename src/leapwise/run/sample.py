@@ -151,12 +151,16 @@ def sample(
             )
             request = replace(request, seed=book.seed)
         with _sigterm_as_interrupt(), threads:
+            known = _known(Evaluator(target, retries=retries, engine=engine), book, learn_from, version)
             evaluator = Evaluator(
-                target, on_failure, retries, limit=max_evaluations, engine=engine, threads=threads
+                target,
+                on_failure,
+                retries,
+                limit=max_evaluations,
+                engine=engine,
+                journal=None if book is None else book.journal(0),
+                threads=threads,
             )
-            known = _known(evaluator, book, learn_from, version)
-            if book is not None:
-                evaluator.journal = book.journal(0)
             run = Runner(request, evaluator, engine if on_executor else None, book, known).run(progressbar)
         for warning in logged_warnings(run):
             _LOG.warning("%s", warning)
