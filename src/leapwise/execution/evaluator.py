@@ -227,7 +227,7 @@ class Evaluator:
     threads : BlasThreads, optional
         Threads of linear algebra, given to a target that is called in this process.
     observer : callable, optional
-        Is given every evaluation, to train on it. `observed_by` sets another one for a while.
+        Is given every evaluation, to train on it. `observe` sets another one, `observed_by` for a while.
 
     Attributes
     ----------
@@ -258,9 +258,9 @@ class Evaluator:
     last_failure: str = field(default="", init=False)
     failures: list[np.ndarray] = field(default_factory=list, init=False, repr=False)
     _lock: threading.Lock | None = field(default=None, init=False, repr=False)
-    # The kinds of request, without and with gradient, of which the shapes were checked, and which ever had values.
+    # The kinds of request (False: value, True: with gradient) whose shapes were checked, and that ever had values.
     _proven: set[bool] = field(default_factory=set, init=False, repr=False)
-    _answered: set[bool] = field(default_factory=set, init=False, repr=False)
+    _succeeded: set[bool] = field(default_factory=set, init=False, repr=False)
     _n_outputs: int | None = field(default=None, init=False, repr=False)  # their width, once seen
 
     def __post_init__(self) -> None:
@@ -313,6 +313,10 @@ class Evaluator:
         finally:
             self.limit = before
 
+    def observe(self, observer: Callable[[Evaluation], None] | None) -> None:
+        """Give every evaluation to this observer from now on, and to no other; None ends that."""
+        self.observer = observer
+
     @contextmanager
     def observed_by(self, observer: Callable[[Evaluation], None] | None) -> Iterator[None]:
         """Give every evaluation to this observer and no other (None: to none), as long as this context lasts."""
@@ -346,7 +350,7 @@ class Evaluator:
         A run that is resumed must call the target exactly as the earlier one would have: see `_to_call`.
         """
         self._proven |= set(proven)
-        self._answered |= {False, True}
+        self._succeeded |= {False, True}
 
     def restore(
         self, counts: Counts, failures: Sequence[np.ndarray], proven: Collection[bool], index: int
@@ -400,7 +404,7 @@ class Evaluator:
         was_run = row.outputs is not None or row.log_density > -np.inf or not self.target.emulates_outputs
         n_run = row.attempts if was_run or row.status == "rejected" else 0
         self.counts.add(n_run, row.seconds, gradient=gradient)
-        self._answered.add(gradient)
+        self._succeeded.add(gradient)
         if row.status == "rejected":
             self._note_failure(self.target.transform.to_parameters(row.position[None])[0], row.message)
         return Values(
@@ -455,9 +459,9 @@ class Evaluator:
         n_run = n if values is None or values.n_run is None else values.n_run
         self.counts.add(n_run, attempt.seconds, gradient=gradient)
         if values is not None:
-            self._answered.add(gradient)
+            self._succeeded.add(gradient)
         # At first it is a mistake of the user. Later it is how a model fails, such as a solver that stops early.
-        elif isinstance(attempt.error, OutputError) and gradient not in self._answered:
+        elif isinstance(attempt.error, OutputError) and gradient not in self._succeeded:
             raise attempt.error
         rows = rows[attempt.rows]
         good = batch.take(rows, attempt)

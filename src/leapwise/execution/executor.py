@@ -237,8 +237,8 @@ class RowsOnExecutor:
             if found is None:
                 raise EngineClosed("the engine was closed during this evaluation")
             self._under_way.discard(found[0])
-            # A future and its callback refer to each other, and Dask would compute again, when a worker dies, every
-            # result that somebody still refers to.
+            # A future and its callback refer to each other. When a worker dies, Dask computes every result again
+            # that is still referred to.
             found[0].future = None
             return found
 

@@ -121,7 +121,7 @@ class Runner:
             )
         if self.kernel is None:
             self._tune(progress)
-        self.evaluator.observer = None
+        self.evaluator.observe(None)
         self._warmup_done = self._warmup_record()
         if self.book is not None:
             self._save_warm_up(self.book)
@@ -140,7 +140,7 @@ class Runner:
         if self.kernel is None:
             assert self.state is not None
             self.method, self.n_tune = HMC(), DEFAULT_TUNE
-            evaluator.observer = self._adaptation.heard.append
+            evaluator.observe(self._adaptation.heard.append)
             self.state = ExactForce(evaluator).begin(self.state)[0]
 
     def _take(self, found: Adapted) -> None:

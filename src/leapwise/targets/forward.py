@@ -100,7 +100,7 @@ class ForwardTarget:
         return f"ForwardTarget(dim={self.dim}, gradient={self.has_gradient}, vectorized={self.vectorized})"
 
     @property
-    def has_two_values(self) -> bool:
+    def has_separate_value(self) -> bool:
         """Whether outputs alone are computed by another function than outputs with a derivative."""
         return self.has_gradient
 

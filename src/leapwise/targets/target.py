@@ -30,7 +30,7 @@ class AnyTarget(Protocol):
     has_gradient: bool
 
     @property
-    def has_two_values(self) -> bool:
+    def has_separate_value(self) -> bool:
         """Whether a value alone is computed by another function than a value with its gradient."""
         ...
 
@@ -162,7 +162,7 @@ class Target:
         return f"Target(dim={self.dim}, gradient={self.has_gradient}, vectorized={self.vectorized})"
 
     @property
-    def has_two_values(self) -> bool:
+    def has_separate_value(self) -> bool:
         """Whether a value alone is computed by another function than a value with its gradient."""
         return self._both is not None
 

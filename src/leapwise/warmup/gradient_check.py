@@ -52,7 +52,7 @@ def check_start(evaluator: Evaluator, state: State) -> None:
     It costs one gradient for each of at most four chains, and one value if another function returns it.
     """
     assert state.gradient is not None
-    if evaluator.target.has_two_values:
+    if evaluator.target.has_separate_value:
         with evaluator.observed_by(None):  # this value is known already, from the gradient's call
             check_values(evaluator, state)
     steepness = np.linalg.norm(state.gradient, axis=1) / np.sqrt(state.position.shape[1])

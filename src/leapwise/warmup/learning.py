@@ -137,7 +137,7 @@ class Exploration:
         self.n_metrics = 0
         self.training: TrainingSet | None = None
         self._heard: list[Evaluation] = []
-        evaluator.observer = self._heard.append
+        evaluator.observe(self._heard.append)
 
     @property
     def kernel(self) -> Kernel:
@@ -156,7 +156,7 @@ class Exploration:
 
     def freeze(self) -> Kernel:
         """Train the surrogate, and return the kernel that follows it."""
-        self._evaluator.observer = None
+        self._evaluator.observe(None)
         self.training = training = self._collector.training()
         check_values(self._evaluator, self._state)
         name = type(self._method.surrogate).__name__
@@ -188,7 +188,7 @@ class OnlineLearning:
         self._method, self._evaluator, self._rng = method, evaluator, streams.shared
         self._newest, self._done = kernel.surrogate, 0
         self._heard: list[Evaluation] = []
-        evaluator.observer = self._heard.append
+        evaluator.observe(self._heard.append)
 
     @property
     def n_adaptive(self) -> int:
@@ -213,7 +213,7 @@ class OnlineLearning:
         if publish or self._done == limit:
             self.kernel = replace(self.kernel, surrogate=self._newest)
         if self._done == limit:
-            self._evaluator.observer = None
+            self._evaluator.observe(None)
 
     def _refit_probability(self) -> float:
         probability = float(self._method.refit_probability(self._done))
