@@ -1,4 +1,4 @@
-"""What a ledger costs a whole run, and what it saves: share of wall time, memory, and the time to resume.
+"""The cost of a ledger for a whole run, and what it saves: share of wall time, memory, and the time to resume.
 
     python benchmarks/durability.py [--overhead] [--long] [--draws 1000000] [--folder DIR]
 
@@ -42,7 +42,7 @@ def overhead_run(ledger, dim, draws, chains):
 
 
 def long_run(ledger, draws, chains):
-    """Sample, or resume, and do not look at the draws."""
+    """Sample or resume, without reading the draws."""
     target = lw.Target(lambda x: -0.5 * np.vecdot(x, x), lambda x: -x, dim=2, vectorized=True)
     started, cpu = time.perf_counter(), time.process_time()
     run = lw.sample(target, draws, chains=chains, random_seed=1, ledger=ledger, progressbar=False)
@@ -60,7 +60,7 @@ def long_run(ledger, draws, chains):
 
 
 def child(what, *arguments):
-    """Run one of the above in a process of its own."""
+    """Run one of the functions above in its own process."""
     done = subprocess.run(
         [sys.executable, os.path.abspath(__file__), "--child", json.dumps([what, arguments])],
         capture_output=True,

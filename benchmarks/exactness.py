@@ -1,4 +1,4 @@
-"""Run the quick tier of the exactness tests, draw its largest |z| beside those of planted mistakes, and print tables.
+"""Run the quick tier of the exactness tests, draw its largest |z| with those of planted mistakes, and print tables.
 
 It draws and prints the numbers that the tests report; nothing is measured a second time.
 

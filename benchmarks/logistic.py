@@ -45,7 +45,7 @@ def compare(function: Callable[[], Any], unit: Callable[[], Any], repeats: int) 
 
 
 def typical_position(problem: Problem, rng: np.random.Generator) -> np.ndarray:
-    """Go to the mode by Newton's method, and from there as far as a draw is."""
+    """Find the mode by Newton's method, and move from there by the distance of a typical draw."""
     assert problem.metric is not None
     position = np.zeros((1, problem.target.dim))
     for _ in range(10):
@@ -112,7 +112,7 @@ def report(problem: Problem) -> None:
 
 
 def metric_trace(local: Any) -> np.ndarray:
-    """Compute the trace contraction again: a metric remembers its own."""
+    """Compute the trace contraction again, since a metric keeps its own."""
     fresh = type(local)(local.matrix, local.cholesky, local.blocks, local.slope)
     return np.asarray(fresh.trace_contraction())
 

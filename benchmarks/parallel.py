@@ -1,4 +1,4 @@
-"""How well chains keep workers busy: a model that sleeps 100 ms, give or take half, on threads and on Dask.
+"""The efficiency of chains on many workers: a model that sleeps 100 ms, give or take half, on threads and on Dask.
 
     python benchmarks/parallel.py [threads] [dask] [--chains 8 64] [--draws 40]
 

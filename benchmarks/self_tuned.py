@@ -171,7 +171,7 @@ def _moments(problem: object) -> tuple[np.ndarray, np.ndarray]:
 
 
 def values(chosen: list[str], n_seeds: int) -> None:
-    """Value-only targets: sd(D) as warm-up goes on."""
+    """Value-only targets: sd(D) during warm-up."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((500, 10))
     y = rng.random(500) < 1 / (1 + np.exp(-x @ rng.standard_normal(10) * 0.7))

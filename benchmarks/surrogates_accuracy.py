@@ -45,11 +45,11 @@ PROCESS = (lambda target: GaussianProcess("rational_quadratic", trend="radial"),
 
 
 def a9a_raw() -> Any:
-    """Project the features of a9a as they are on 59 random directions, and standardise what comes out.
+    """Project the raw features of a9a on 59 random directions, and standardise the projections.
 
-    The problem that ships standardises first, which blows rare features up: the few rows that have them then weigh
-    heavily, the posterior is less Gaussian, and quadratics come out at two to three times the discrepancy. The figure
-    to reach was found with projections of the raw features.
+    The built-in problem standardises first, which enlarges rare features. The few rows that have them then weigh
+    heavily, the posterior is less Gaussian, and quadratics have two to three times the discrepancy. The goal was
+    measured with projections of the raw features.
     """
     features, labels = load_libsvm("a9a", 123)
     turn, _ = np.linalg.qr(np.random.default_rng(5).standard_normal((123, 59)))

@@ -61,7 +61,7 @@ def costs(size, n_rows, repeats=15):
 
 
 def adaptive(repeats=5, n=64, every=100):
-    """Print what `update` by one value costs, and what learning costs if the weights are used once in a while."""
+    """Print the cost of `update` by one value, and of learning if the weights are used once in a while."""
     rng = np.random.default_rng(0)
     for name, recipe, dim in (
         ("softplus", SoftplusNetwork(2000, ridge=1e-6), 50),
