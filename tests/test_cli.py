@@ -304,7 +304,7 @@ def test_what_cannot_be_sampled_is_said_in_one_line(model, what, said):
             ["--method", "auto", "--step-size", 0.1],
             "auto tunes itself and has no --step-size; .*--method hmc",
         ),
-        (["--surrogate-plot", "{folder}/x.png"], "hmc has no surrogate to draw"),
+        (["--surrogate-plot", "{folder}/x.png"], "hmc has no surrogate to plot"),
         (["--method", "auto", "--surrogate-plot", "{folder}/x.doc"], "must end in"),
         (["--output", "{folder}"], "is a folder"),
         (["--output", "{model}/x.nc"], "cannot make the folder"),
@@ -407,7 +407,7 @@ def test_what_the_summary_says_is_not_logged_besides(caplog):
         log.warning("chains were held up")
         return fake_run()
 
-    output.kept(None, output.Files(), make)
+    output.saving_on_failure(None, output.Files(), make)
     assert not caplog.messages
     make()
     assert caplog.messages == ["chains were held up"]

@@ -120,7 +120,7 @@ def test_an_interrupt_says_how_to_go_on(fakes, tmp_path, monkeypatch):
     monkeypatch.setattr(FakeFigure, "draw", interrupt)
     result = reproduce(tmp_path, "fig3", "--quiet")
     assert result.exit_code == 130
-    assert "the same command goes on from there" in result.stderr
+    assert "the same command continues from there" in result.stderr
 
 
 def test_a_missing_extra_is_named_before_anything_is_computed(fakes, tmp_path, monkeypatch):

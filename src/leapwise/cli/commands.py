@@ -1,14 +1,15 @@
-"""The commands and their options.
+"""The commands, their options, and how errors end them.
 
-How errors end a command.
-
-Options that several commands have.
+Samplers, problems and the paper's experiments are imported inside the commands, so that ``--help`` and mistyped options
+are quick.
 """
 
 from __future__ import annotations
 
+import inspect as signatures
 import json
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from functools import reduce
 from importlib.metadata import version
 from pathlib import Path
@@ -19,24 +20,25 @@ import click
 from leapwise.cli import output
 from leapwise.errors import InputError, LeapwiseError
 
-INTERRUPTED = 130  # what shells expect after Ctrl-C
+#: Exit code that shells expect after Ctrl-C.
+INTERRUPTED = 130
 
 
-class Failure(click.ClickException):
+class CommandError(click.ClickException):
     """An error that the library raised on purpose: its sentence on one line, no traceback, exit code 2."""
 
     exit_code = 2
 
 
 class OneLineErrors(click.Group):
-    """A group of commands that turns the library's errors into `Failure`."""
+    """A group of commands that turns the library's errors into `CommandError`."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command that was asked for."""
+        """Run a command."""
         try:
             return super().invoke(ctx)
         except LeapwiseError as error:
-            raise Failure(" ".join(str(error).split())) from error
+            raise CommandError(" ".join(str(error).split())) from error
         except KeyboardInterrupt:
             click.echo("Interrupted.", err=True)
             ctx.exit(INTERRUPTED)
@@ -47,29 +49,27 @@ _FILE = click.Path(path_type=Path)
 
 
 def evaluating(command: Command) -> Command:
-    """Add options of how exact evaluations are made; a run may be resumed with others."""
+    """Add options for exact evaluations, which may change when a run is resumed."""
     return _with(
         command,
         click.option(
-            "--retries", default=1, show_default=True, help="How often a failing evaluation is tried again."
+            "--retries", default=1, show_default=True, help="How often a failed evaluation is retried."
         ),
         click.option(
             "--timeout", type=float, help="Seconds that one evaluation may take.  [default: no limit]"
         ),
-        click.option("--cores", type=int, help="Evaluate in so many processes."),
-        click.option(
-            "--version", metavar="TEXT", help="Of the model, kept in the ledger: change it with the model."
-        ),
+        click.option("--cores", type=int, help="Evaluate in this many processes."),
+        click.option("--version", metavar="TEXT", help="Version of the model, stored in the ledger."),
     )
 
 
 def reporting(command: Command) -> Command:
-    """Add options of what is shown and written in the end."""
+    """Add options for what is shown and written at the end."""
     return _with(
         command,
         click.option("--output", "file", type=_FILE, metavar="FILE.nc", help="Save draws as netCDF."),
-        click.option("--plot", "picture", type=_FILE, metavar="FILE.png", help="Draw a picture of them."),
-        click.option("--all", "show_all", is_flag=True, help="Show every parameter, however many."),
+        click.option("--plot", "plot", type=_FILE, metavar="FILE.png", help="Plot the draws."),
+        click.option("--all", "show_all", is_flag=True, help="Show every parameter."),
         click.option(
             "--json", "as_json", is_flag=True, help="Print the summary as JSON, and nothing else on stdout."
         ),
@@ -80,9 +80,6 @@ def reporting(command: Command) -> Command:
 def _with(command: Command, *options: Callable[[Command], Command]) -> Command:
     """Apply options so that the help lists them in this order."""
     return reduce(lambda made, option: option(made), reversed(options), command)
-
-
-# Samplers and problems are imported where they are used, so that --help and mistyped options answer at once.
 
 
 @click.group(cls=OneLineErrors, context_settings={"help_option_names": ["-h", "--help"]})
@@ -101,50 +98,52 @@ def problems() -> None:
 
 @main.command()
 @click.argument("what")
-@click.option("--draws", default=1000, show_default=True, help="Draws to keep of each chain.")
+@click.option("--draws", default=1000, show_default=True, help="Draws to keep from each chain.")
 @click.option(
     "--tune",
     type=int,
-    help="What may be spent on warm-up: with auto exact evaluations of all chains together, otherwise steps of each "
-    "chain.  [default: about 170 + 10 for each parameter, more where there are only values; 500 steps]",
+    help="Limit of warm-up: with auto exact evaluations of all chains together, otherwise steps of each "
+    "chain.  [default: about 170 + 10 for each parameter, more with values alone; 500 steps]",
 )
 @click.option("--chains", default=4, show_default=True, help="Number of chains.")
-@click.option("--seed", "random_seed", type=int, metavar="INTEGER", help="For the same draws again.")
+@click.option("--seed", "random_seed", type=int, metavar="INTEGER", help="Seed of the random numbers.")
 @click.option(
     "--method",
     type=click.Choice(["auto", "hmc", "rmhmc"]),
     default="auto",
     show_default=True,
-    help="Learn a surrogate and draw at one exact value each, or take exact gradients all the way.",
+    help="Train a surrogate and draw at one exact value each (auto), or use exact gradients only.",
 )
 @click.option(
     "--max-evaluations",
     type=int,
-    help="Exact evaluations to spend at most, warm-up and draws together; then --draws is the most that are made.",
+    help="Limit of exact evaluations, warm-up and draws together; --draws is then the most that are made.",
 )
-@click.option("--step-size", type=float, help="Of a leapfrog step of hmc or rmhmc; tuned if left out.")
-@click.option("--target-acceptance", type=float, help="What that is tuned for.  [default: 0.8]")
+@click.option("--step-size", type=float, help="Step size of hmc or rmhmc; tuned if left out.")
+@click.option(
+    "--target-acceptance", type=float, help="Acceptance that the step size is tuned for.  [default: 0.8]"
+)
 @click.option("--n-steps", type=int, help="Largest number of leapfrog steps; tuned if left out.")
 @click.option(
     "--on-failure",
     type=click.Choice(["raise", "reject"]),
     default="raise",
     show_default=True,
-    help="Where the model fails: stop, or reject and count it.",
+    help="Where the model fails: stop with an error, or reject the point.",
 )
 @evaluating
 @click.option(
     "--ledger",
     type=click.Path(path_type=Path),
     metavar="RUN.db",
-    help="Record every exact evaluation there; the same command goes on where it was stopped.",
+    help="Record every exact evaluation; the same command continues where it was stopped.",
 )
 @click.option(
     "--surrogate-plot",
-    "surrogate_picture",
+    "surrogate_plot",
     type=click.Path(path_type=Path),
     metavar="FILE.png",
-    help="Draw how well the surrogate did.",
+    help="Plot how good the surrogate was.",
 )
 @reporting
 @click.pass_context
@@ -153,8 +152,8 @@ def sample(
     /,
     what: str,
     file: Path | None,
-    picture: Path | None,
-    surrogate_picture: Path | None,
+    plot: Path | None,
+    surrogate_plot: Path | None,
     show_all: bool,
     as_json: bool,
     quiet: bool,
@@ -162,29 +161,29 @@ def sample(
 ) -> None:
     """Sample WHAT: a built-in problem, or my_model.py:target.
 
-    In a file of yours, target may be a Target, a ForwardTarget, a Problem, or a function without arguments
-    that returns one. Ctrl-C stops the run and keeps what has been drawn.
+    In your file, target is a Target, a ForwardTarget, a Problem, or a function without arguments that returns one.
+    Ctrl-C stops the run and keeps the draws so far.
     """
-    if surrogate_picture is not None and options["method"] != "auto":
+    if surrogate_plot is not None and options["method"] != "auto":
         raise InputError(
-            f"{options['method']} has no surrogate to draw; leave out --surrogate-plot, or --method"
+            f"{options['method']} has no surrogate to plot; leave out --surrogate-plot, or --method"
         )
-    files = output.Files(file, picture, surrogate_picture)
+    files = output.Files(file, plot, surrogate_plot)
     files.check()
     with output.stdout_to_stderr(as_json):
         from leapwise.cli.load import load_problem
 
         problem = load_problem(what)
-        run = output.kept(
+        run = output.saving_on_failure(
             problem, files, lambda: draw(problem, progressbar=False if quiet else None, **options)
         )
-    hand_over(context, problem, run, files, show_all=show_all, as_json=as_json, quiet=quiet)
+    finish_run(context, problem, run, files, show_all=show_all, as_json=as_json, quiet=quiet)
 
 
 @main.command()
 @click.argument("ledger", type=click.Path(path_type=Path))
 @click.argument("what")
-@click.option("--draws", type=int, help="Draws to keep of each chain.  [default: as asked for last]")
+@click.option("--draws", type=int, help="Draws to keep of each chain.  [default: as in the last call]")
 @evaluating
 @reporting
 @click.pass_context
@@ -194,36 +193,36 @@ def resume(
     ledger: Path,
     what: str,
     file: Path | None,
-    picture: Path | None,
+    plot: Path | None,
     show_all: bool,
     as_json: bool,
     quiet: bool,
     **options: Any,
 ) -> None:
-    """Go on with the run in LEDGER, of WHAT: a built-in problem, or my_model.py:target.
+    """Continue the run in LEDGER of WHAT: a built-in problem, or my_model.py:target.
 
-    Nothing that the ledger holds is evaluated again, but for one position, to see that the model is the same.
+    Nothing in the ledger is evaluated again, except one position, to check that the model is the same.
     """
-    files = output.Files(file, picture)
+    files = output.Files(file, plot)
     files.check()
     with output.stdout_to_stderr(as_json):
         from leapwise.cli.load import load_problem
-        from leapwise.run.sample import resume as go_on
+        from leapwise.run import resume as resume_run
 
         problem = load_problem(what)
-        run = output.kept(
+        run = output.saving_on_failure(
             problem,
             files,
-            lambda: go_on(ledger, problem.target, progressbar=False if quiet else None, **options),
+            lambda: resume_run(ledger, problem.target, progressbar=False if quiet else None, **options),
         )
-    hand_over(context, problem, run, files, show_all=show_all, as_json=as_json, quiet=quiet)
+    finish_run(context, problem, run, files, show_all=show_all, as_json=as_json, quiet=quiet)
 
 
-def hand_over(context: click.Context, problem: Any, run: Any, files: output.Files, **shown: bool) -> None:
-    """Show a run and write its files; the exit code says if it was interrupted."""
+def finish_run(context: click.Context, problem: Any, run: Any, files: output.Files, **shown: bool) -> None:
+    """Show a run and write its files; the exit code says whether it was interrupted."""
     output.report(run, **shown)
     with output.stdout_to_stderr(shown["as_json"]):
-        files.keep(problem, run)
+        files.write(problem, run)
     if not run.complete:
         context.exit(INTERRUPTED)
 
@@ -232,7 +231,7 @@ def hand_over(context: click.Context, problem: Any, run: Any, files: output.File
 @click.argument("ledger", type=click.Path(path_type=Path))
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def inspect(ledger: Path, as_json: bool) -> None:
-    """Show what is in LEDGER, also while a run is writing to it."""
+    """Show what LEDGER holds, also while a run is writing to it."""
     from leapwise.run.inspect import inspect_ledger
 
     found = inspect_ledger(ledger)
@@ -243,7 +242,7 @@ def inspect(ledger: Path, as_json: bool) -> None:
 
 
 def draw(problem: Any, *, method: str, **options: Any) -> Any:
-    """Choose the method and sample."""
+    """Sample with the method that was chosen."""
     from leapwise.run import sample
     from leapwise.warmup import Auto
 
@@ -258,7 +257,7 @@ def draw(problem: Any, *, method: str, **options: Any) -> Any:
 
 
 def kernel_for(problem: Any, method: str, given: dict[str, Any]) -> Any:
-    """Make the kernel that takes exact gradients all the way."""
+    """Return a kernel that uses exact gradients only."""
     from leapwise.kernels import HMC, RMHMC
 
     if method == "hmc":
@@ -280,30 +279,85 @@ def kernel_for(problem: Any, method: str, given: dict[str, Any]) -> Any:
     type=click.Choice(["hmc", "rmhmc", "rns-hmc", "rns-rmhmc", "arns-hmc"]),
     help="Only this sampler, and HMC, which it is compared with.",
 )
-@click.option("--quick/--full", default=True, show_default=True, help="Minutes, or the paper's size (hours).")
+@click.option(
+    "--quick/--full",
+    default=True,
+    show_default=True,
+    help="A small version (minutes), or the paper's size (hours).",
+)
 @click.option(
     "--folder",
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("out"),
     show_default=True,
-    help="Where tables (CSV), pictures (PNG) and finished pieces of work go.",
+    help="Folder for tables (CSV), plots (PNG) and finished parts of the work.",
 )
-@click.option("--fresh", is_flag=True, help="Compute everything again, whatever is there.")
+@click.option("--fresh", is_flag=True, help="Compute everything again, also parts that are finished.")
 @click.option("--quiet", is_flag=True, help="No progress.")
 def reproduce(
     what: str, experiment: str | None, method: str | None, quick: bool, folder: Path, fresh: bool, quiet: bool
 ) -> None:
-    """Reproduce a table or figure of the paper, or all of them: the numbers and the picture.
+    """Reproduce a table or figure of the paper, or all of them: the numbers and the plot.
 
-    What is called agreement is not in the paper: it checks that the surrogate methods draw from the same posterior
-    as exact HMC.
+    agreement is not in the paper: it checks that the surrogate methods draw from the same posterior as exact HMC.
 
-    Ctrl-C stops it; the same command goes on where it was. The paper's data are downloaded when first used, unless
+    Ctrl-C stops it; the same command continues from there. The paper's data are downloaded when first used, unless
     the folder LEAPWISE_DATA has them.
     """
-    from leapwise.cli.reproduce import reproduce_all
     from leapwise.paper import registry
 
     names = registry.NAMES if what == "all" else (what,)
     only = {"experiment": experiment, "method": method}
     reproduce_all(names, {k: v for k, v in only.items() if v is not None}, quick, folder, fresh, quiet)
+
+
+def reproduce_all(
+    names: Sequence[str], only: dict[str, str], quick: bool, folder: Path, fresh: bool, quiet: bool
+) -> None:
+    """Reproduce tables and figures one after the other.
+
+    `only` (an experiment, a method) is passed to those that have such an argument. It is an error if the only one that
+    was asked for does not have it.
+    """
+    from leapwise.paper import registry
+    from leapwise.paper.cells import Cells
+    from leapwise.results.datatree import require_writable
+
+    makers = {name: registry.get(name).load() for name in names}
+    arguments = {name: set(signatures.signature(maker).parameters) for name, maker in makers.items()}
+    for name in names:
+        require_writable(folder / f"{name}.csv")
+        if name != "table1":  # the only one without a plot
+            output.Files(plot=folder / f"{name}.png").check()
+        unknown = [f"--{option}" for option in only if option not in arguments[name]]
+        if unknown and len(names) == 1:
+            raise InputError(f"{name} has no {' and no '.join(unknown)}; leave it out, or reproduce table1")
+    cells = Cells(folder, fresh, None if quiet else _clocked())
+    try:
+        for name, maker in makers.items():
+            chosen = {option: value for option, value in only.items() if option in arguments[name]}
+            cells.expect(0)  # forgets the number of the last one: not every one knows its own
+            try:
+                found = maker(quick=quick, cells=cells, **chosen)
+            except InputError as error:  # for example a sampler that this experiment does not have
+                if len(names) == 1:
+                    raise
+                click.echo(f"Left out {name}: {error}", err=True)
+                continue
+            output.show_and_save(name, found, folder)
+    except KeyboardInterrupt:
+        click.echo(
+            f"Finished parts are in {folder / 'cells'}; the same command continues from there.", err=True
+        )
+        raise
+
+
+def _clocked() -> Callable[[str], None]:
+    """Return a function that writes a line to stderr, with minutes and seconds since now."""
+    started = time.monotonic()
+
+    def write(text: str) -> None:
+        minutes, seconds = divmod(int(time.monotonic() - started), 60)
+        click.echo(f"{minutes:3d}:{seconds:02d} {text}", err=True)
+
+    return write

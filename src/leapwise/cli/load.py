@@ -1,4 +1,4 @@
-"""From the words on the command line to a problem: a built-in name, or an object in a user's file."""
+"""Find the problem that the command line names: a built-in one, or an object in a user's file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TARGETS = (Target, ForwardTarget, Problem)
 
 
 def load_problem(what: str) -> Problem:
-    """Find what ``my_model.py:name`` or a built-in name means."""
+    """Return the problem called ``my_model.py:name``, or the built-in problem of that name."""
     if what.endswith(".py"):
         file, name = what, ""
     else:
@@ -34,7 +34,7 @@ def load_problem(what: str) -> Problem:
 
 
 def built_in(name: str) -> Problem:
-    """Make a built-in problem, or say what there is."""
+    """Return a built-in problem; the error names those that there are."""
     try:
         return registry.get(name)
     except InputError as error:
@@ -44,7 +44,7 @@ def built_in(name: str) -> Problem:
 
 
 def load_module(file: Path) -> ModuleType:
-    """Run a user's file; modules beside it can be imported, as when Python runs it."""
+    """Run a user's file; it can import modules from its own folder, as when Python runs it."""
     if not file.is_file():
         raise InputError(f"there is no file {file}; check its name and the folder you are in ({Path.cwd()})")
     spec = importlib.util.spec_from_file_location(file.stem, file)
@@ -52,7 +52,7 @@ def load_module(file: Path) -> ModuleType:
         raise InputError(f"{file} is not a Python file; its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(file.parent.resolve()))
-    sys.modules.setdefault(file.stem, module)  # dataclasses and pickles look for their module there
+    sys.modules.setdefault(file.stem, module)  # where dataclasses and pickle look for it
     try:
         spec.loader.exec_module(module)
     except LeapwiseError:
@@ -62,13 +62,13 @@ def load_module(file: Path) -> ModuleType:
         raise InputError(f"{file} is not valid Python: {error.msg} ({where})") from error
     except (Exception, SystemExit) as error:
         raise InputError(
-            f"{file} {_raised(error, file)}; mend it, or run it with python to see more"
+            f"{file} {_raised(error, file)}; fix it, or run it with python to see more"
         ) from error
     return module
 
 
 def as_problem(value: Any, what: str, module: ModuleType) -> Problem:
-    """Take a problem or a target, or what a function without arguments returns."""
+    """Return a problem made from a problem, a target, or a function without arguments that returns one."""
     found = value
     if not isinstance(value, TARGETS) and _takes_nothing(value):
         try:
@@ -76,7 +76,7 @@ def as_problem(value: Any, what: str, module: ModuleType) -> Problem:
         except LeapwiseError:
             raise
         except (Exception, SystemExit) as error:
-            raise InputError(f"{what}() {_raised(error, Path(str(module.__file__)))}; mend it") from error
+            raise InputError(f"{what}() {_raised(error, Path(str(module.__file__)))}; fix it") from error
     if isinstance(found, Problem):
         return found
     if isinstance(found, (Target, ForwardTarget)):
@@ -99,7 +99,7 @@ def _takes_nothing(value: Any) -> bool:
 
 
 def _candidates(module: ModuleType) -> str:
-    """List what in the file could have been meant."""
+    """List the targets of a user's file."""
     public = {name: value for name, value in vars(module).items() if not name.startswith("_")}
     targets = [name for name, value in public.items() if isinstance(value, TARGETS)]
     makers = [
@@ -121,7 +121,7 @@ def _kind(value: Any) -> str:
 
 
 def _raised(error: BaseException, file: Path) -> str:
-    """Say what a user's code raised, and where in their file."""
+    """Name the error that a user's code raised, and the line of their file."""
     line, step = None, error.__traceback__
     while step is not None:
         if Path(step.tb_frame.f_code.co_filename).resolve() == file.resolve():

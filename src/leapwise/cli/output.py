@@ -1,4 +1,4 @@
-"""What a command prints and writes: results on stdout, talk on stderr."""
+"""What commands print and write: results go to stdout, notes and errors to stderr."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
-from rich.console import Console, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from leapwise.problems.problem import Problem
     from leapwise.results import Run
     from leapwise.run.inspect import Inspection
+
+#: Rows of a figure's table that are shown; all of them are in its CSV file.
+MOST_ROWS = 40
 
 
 def show(renderable: RenderableType) -> None:
@@ -32,7 +36,7 @@ def show(renderable: RenderableType) -> None:
 
 
 def problem_table(entries: Iterable[Any]) -> Table:
-    """Tabulate the built-in problems."""
+    """Return a table of the built-in problems."""
     table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
     table.add_column("name", no_wrap=True, style="bold")
     table.add_column("dim", justify="right")
@@ -45,46 +49,45 @@ def problem_table(entries: Iterable[Any]) -> Table:
 
 @dataclass(frozen=True)
 class Files:
-    """Where the results of a run go: draws, a picture of them, a picture of the surrogate; None for not at all."""
+    """Files that a run is written to: draws, a plot of them, a plot of the surrogate; None if not asked for."""
 
     draws: Path | None = None
-    picture: Path | None = None
-    surrogate: Path | None = None
+    plot: Path | None = None
+    surrogate_plot: Path | None = None
 
     def check(self) -> None:
-        """Raise now, before anything is evaluated, if they could not be written in the end."""
+        """Raise, before anything is evaluated, if a file cannot be written."""
         if self.draws is not None:
             from leapwise.results.datatree import require_netcdf, require_writable
 
             require_netcdf()
             require_writable(self.draws)
-        for picture in (self.picture, self.surrogate):
-            if picture is not None:
+        for plot in (self.plot, self.surrogate_plot):
+            if plot is not None:
                 from leapwise.results.plots import require_picture
 
-                require_picture(picture)
+                require_picture(plot)
 
-    def keep(self, problem: Problem, run: Run) -> None:
-        """Write those that were asked for, if there is anything to write."""
+    def write(self, problem: Problem, run: Run) -> None:
+        """Write the files that were asked for, if there are draws."""
         if not run.draws.shape[1]:
-            if any((self.draws, self.picture, self.surrogate)):
+            if any((self.draws, self.plot, self.surrogate_plot)):
                 click.echo("There are no draws to save.", err=True)
             return
         if self.draws is not None:
             click.echo(f"Saved the draws to {run.save(self.draws)}", err=True)
-        if self.picture is not None:
-            draw_picture(problem, run, self.picture)
-            click.echo(f"Saved the picture to {self.picture}", err=True)
-        if self.surrogate is not None:
-            click.echo(
-                f"Saved the picture of the surrogate to {run.plot_surrogate(self.surrogate)}", err=True
-            )
+        if self.plot is not None:
+            write_plot(problem, run, self.plot)
+            click.echo(f"Saved the plot to {self.plot}", err=True)
+        if self.surrogate_plot is not None:
+            path = run.plot_surrogate(self.surrogate_plot)
+            click.echo(f"Saved the plot of the surrogate to {path}", err=True)
 
 
-def kept(problem: Problem, files: Files, make: Callable[[], Run]) -> Run:
-    """Make a run; if the model fails, what was drawn by then is written before the error goes on.
+def saving_on_failure(problem: Problem, files: Files, make: Callable[[], Run]) -> Run:
+    """Make a run; if the model fails, write the draws so far before the error ends the command.
 
-    What a run logs of its draws is kept quiet: `report` says the same.
+    Warnings that the run logs about its draws are silenced, because `report` shows them.
     """
     from leapwise.errors import EvaluationError
 
@@ -97,14 +100,14 @@ def kept(problem: Problem, files: Files, make: Callable[[], Run]) -> Run:
         if error.run is not None:
             made = error.run.draws.shape[1]
             click.echo(f"The model failed after {made} draws of each chain.", err=True)
-            files.keep(problem, error.run)
+            files.write(problem, error.run)
         raise
     finally:
         log.setLevel(level)
 
 
 def inspection_table(found: Inspection) -> Table:
-    """Tabulate what a ledger holds."""
+    """Return a table of what a ledger holds."""
     table = Table(box=None, padding=(0, 1), pad_edge=False, show_header=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column()
@@ -127,7 +130,7 @@ def inspection_table(found: Inspection) -> Table:
 
 
 def report(run: Run, *, show_all: bool, as_json: bool, quiet: bool) -> None:
-    """Print the summary, in the form that was asked for."""
+    """Print the summary: as text, as JSON, or its warnings alone."""
     summary = run.summary(all=show_all)
     if as_json:
         click.echo(json.dumps(summary.to_dict(), indent=2, allow_nan=False))
@@ -138,23 +141,23 @@ def report(run: Run, *, show_all: bool, as_json: bool, quiet: bool) -> None:
         show(summary)
 
 
-def draw_picture(problem: Problem, run: Run, picture: Path) -> None:
-    """Draw what the problem is about, if it knows how, or else its marginals and traces."""
+def write_plot(problem: Problem, run: Run, path: Path) -> None:
+    """Plot the field of the elliptic problem, or the marginals and traces of any other."""
     from leapwise.problems.elliptic.problem import EllipticProblem
 
     if isinstance(problem, EllipticProblem):
         from leapwise.problems.elliptic.plots import plot_field
 
-        plot_field(problem, run.draws, picture)
+        plot_field(problem, run.draws, path)
     else:
         from leapwise.results.plots import plot_draws
 
-        plot_draws(run, picture)
+        plot_draws(run, path)
 
 
 @contextmanager
 def stdout_to_stderr(wanted: bool) -> Iterator[None]:
-    """Keep stdout clean: what models print, and the programs that they start, goes to stderr."""
+    """Send to stderr what the model, or a program that it starts, prints to stdout."""
     if not wanted:
         yield
         return
@@ -167,3 +170,27 @@ def stdout_to_stderr(wanted: bool) -> Iterator[None]:
     finally:
         os.dup2(stdout, 1)
         os.close(stdout)
+
+
+def show_and_save(name: str, found: Any, folder: Path) -> None:
+    """Show and save a table or figure of the paper."""
+    from leapwise.paper.figure import save_table
+
+    show(found if hasattr(found, "__rich__") else rows_table(found.rows, found.caption))
+    saved = [save_table(found.rows, folder / f"{name}.csv")]
+    if hasattr(found, "save_markdown"):
+        saved.append(found.save_markdown(folder / f"{name}.md"))
+    if hasattr(found, "draw"):
+        saved.append(found.draw(folder / f"{name}.png"))
+    click.echo(f"Saved {' and '.join(map(str, saved))}", err=True)
+
+
+def rows_table(rows: list[dict[str, Any]], caption: str) -> Group:
+    """Return a table of a figure's numbers, the first of them if there are many, above its caption."""
+    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
+    for heading, value in rows[0].items():
+        table.add_column(heading.replace("_", " "), justify="left" if isinstance(value, str) else "right")
+    for row in rows[:MOST_ROWS]:
+        table.add_row(*(f"{value:.4g}" if isinstance(value, float) else str(value) for value in row.values()))
+    more = [Text(f"and {len(rows) - MOST_ROWS} more rows", style="dim")] if len(rows) > MOST_ROWS else []
+    return Group(table, *more, Text(""), Text(caption))
