@@ -304,7 +304,7 @@ FILES = {
     "no target in it": ("model.py:prior", "x = 1", "'prior'", ["leapwise.Target"]),
     "not a target": ("model.py:x", "x = 3.5", "float", ["leapwise.Target"]),
     "not valid Python": ("model.py:target", "target = (", "line 2", ["not valid Python"]),
-    "fails when run": ("model.py:target", "1 / 0", "ZeroDivisionError at line 2", ["fix it", "fix it"]),
+    "fails when run": ("model.py:target", "1 / 0", "ZeroDivisionError at line 2", ["fix it"]),
     "a bad target in it": (
         "model.py:target",
         "target = lw.Target(len, dim=0)",

@@ -76,7 +76,7 @@ def test_inspect(here):
 @pytest.mark.parametrize(
     ("model", "says"),
     [
-        (MODEL.format(extra="", dim=3), "dim was 2, is 3"),
+        (MODEL.format(extra="", dim=3), "dim changed from 2 to 3"),
         (MODEL.format(extra=" - x[0]", dim=2), "the model, its data or the prior has changed"),
     ],
 )

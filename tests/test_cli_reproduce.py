@@ -125,5 +125,5 @@ def test_an_interrupt_says_how_to_go_on(fakes, tmp_path, monkeypatch):
 
 def test_a_missing_extra_is_named_before_anything_is_computed(fakes, tmp_path, monkeypatch):
     monkeypatch.setattr("leapwise.results.plots.find_spec", lambda _: None)
-    assert_one_line(reproduce(tmp_path, "fig3"), r"pip install leapwise\[plots\]")
+    assert_one_line(reproduce(tmp_path, "fig3"), r"pip install 'leapwise\[plots\]'")
     assert fakes == []

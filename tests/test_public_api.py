@@ -69,20 +69,6 @@ def test_importing_brings_only_what_is_needed():
     assert python(code) == []
 
 
-def test_importing_takes_little_longer_than_what_it_stands_on():
-    """Modules of its own against those of NumPy, SciPy and rich; a ratio, since machines differ."""
-    code = """
-import json, time
-start = time.perf_counter()
-import numpy, scipy.linalg, scipy.special, rich.progress
-middle = time.perf_counter()
-import leapwise
-print(json.dumps([middle - start, time.perf_counter() - middle]))
-"""
-    best = min((python(code) for _ in range(2)), key=sum)
-    assert best[1] < 2.0 * best[0]
-
-
 def test_a_minimal_install_samples_and_names_the_extra_where_one_is_needed(tmp_path):
     code = f"""
 import json, os, sys, warnings
