@@ -66,15 +66,16 @@ class AblationCase:
 
 def two_modes() -> lw.Target:
     """Return two normals eight standard deviations apart, with weights 0.7 and 0.3."""
-    centre = np.array([4.0, 0.0])
+    centres = np.array([[4.0, 0.0], [-4.0, 0.0]])
 
-    def both(x: np.ndarray) -> tuple[float, np.ndarray]:
-        logs = np.log([0.7, 0.3]) - 0.5 * np.array([((x - centre) ** 2).sum(), ((x + centre) ** 2).sum()])
-        total = np.logaddexp(*logs)
-        share = np.exp(logs - total)
-        return float(total), share[0] * (centre - x) + share[1] * (-centre - x)
+    def both(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        away = centres - x[:, None]
+        logs = np.log([0.7, 0.3]) - 0.5 * (away**2).sum(axis=2)
+        total = np.logaddexp(logs[:, 0], logs[:, 1])
+        share = np.exp(logs - total[:, None])
+        return total, (share[:, :, None] * away).sum(axis=1)
 
-    return lw.Target(lambda x: both(x)[0], value_and_gradient=both, dim=2)
+    return lw.Target(lambda x: both(x)[0], value_and_gradient=both, dim=2, vectorized=True)
 
 
 def two_decays() -> lw.ForwardTarget:
@@ -134,12 +135,10 @@ class _Watched(StageSwitches):
     read: ClassVar[set[str]] = set()
 
     def __getattribute__(self, name: str) -> object:
-        if name in STAGES:
+        # Other readers, such as the description of the method in the results, do not count.
+        if name in STAGES and sys._getframe(1).f_globals["__name__"].startswith("leapwise.adaptation"):
             _Watched.read.add(name)
         return super().__getattribute__(name)
-
-    def __repr__(self) -> str:  # a run describes its method, which must not count as reading
-        return "StageSwitches()"
 
 
 def run(request: dict) -> dict:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from leapwise import Evaluator, State, Target
-from leapwise.adaptation.curvature import lower_factor, measure
-from leapwise.adaptation.minimise import Descended
+from leapwise.adaptation.minimise import LocalMinimum, lower_factor, measure_curvature
 from leapwise.adaptation.record import EvaluationRecord
 
 
@@ -20,8 +19,8 @@ def at(covariance, place, gradient, axes):
     record = EvaluationRecord(Evaluator(target), gradient)
     found = State.from_evaluation(record.evaluate(np.array([place], dtype=float)))
     slope = np.zeros(len(axes)) if found.gradient is None else found.gradient[0]
-    low = Descended(found.position[0], float(found.potential[0]), slope, np.eye(len(axes)), True)
-    return record, measure(record, low, axes)
+    low = LocalMinimum(found.position[0], float(found.potential[0]), slope, np.eye(len(axes)), True)
+    return record, measure_curvature(record, low, axes)
 
 
 def correlated(rho):
@@ -40,7 +39,7 @@ def test_the_frame_is_the_covariance_of_a_normal(rho, scales, gradient):
 
 
 @pytest.mark.parametrize("gradient", [True, False], ids=["gradients", "values"])
-def test_it_tells_how_far_there_is_to_fall(gradient):
+def test_it_measures_how_far_there_is_to_fall(gradient):
     """Also where the potential is all but a straight line as far as the first steps go."""
     covariance = correlated(0.999) * 100.0
     place = np.array([1e3, -2e3, 500.0])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from leapwise import Evaluator, State, Target
-from leapwise.adaptation.minimise import Differences, Exact, minimise
+from leapwise.adaptation.minimise import DifferenceGradient, ExactGradient, minimise
 from leapwise.adaptation.record import EvaluationRecord
 from leapwise.surrogates import Whitening
 
@@ -43,15 +43,17 @@ def descend(name, gradient, calls=200, **settings):
     record = EvaluationRecord(Evaluator(target), gradient)
     first = State.from_evaluation(record.evaluate(np.array([start])))
     frame = Whitening(np.zeros(2), np.eye(2))
-    way = Exact(record) if gradient else Differences(record, frame, 1e-4 * (1.0 + np.abs(start)))
+    way = (
+        ExactGradient(record) if gradient else DifferenceGradient(record, frame, 1e-4 * (1.0 + np.abs(start)))
+    )
     return record, minimise(way, first, frame, calls, **settings)
 
 
 @pytest.mark.parametrize("gradient", [True, False], ids=["gradients", "values"])
 def test_down_an_exponential_it_falls_by_fifteen_orders_of_magnitude(gradient):
-    """It may end too soon in the bent valley below; who measures the curvature there goes on (`find`)."""
+    """It may end too soon in the bent valley below; measuring the curvature there shows it, and `find` goes on."""
     record, found = descend("exponential", gradient)
-    assert record.heard[0].potential[0] > 1e17 and found.potential < 1e3
+    assert record.evaluations[0].potential[0] > 1e17 and found.potential < 1e3
     assert len(record) < (100 if gradient else 300)
 
 
@@ -59,7 +61,7 @@ def test_down_an_exponential_it_falls_by_fifteen_orders_of_magnitude(gradient):
 @pytest.mark.parametrize("name", ["edge", "round"])
 def test_it_ends_at_the_mode(name, gradient):
     record, found = descend(name, gradient)
-    assert found.settled and np.allclose(found.position, CASES[name][3], atol=0.3)
+    assert found.converged and np.allclose(found.position, CASES[name][3], atol=0.3)
     assert len(record) < (100 if gradient else 300)
 
 
@@ -67,13 +69,13 @@ def test_it_ends_at_the_mode(name, gradient):
 @pytest.mark.parametrize("name", CASES)
 def test_nothing_is_evaluated_twice(name, gradient):
     record, _ = descend(name, gradient)
-    position = np.concatenate([each.position for each in record.heard])
+    position = np.concatenate([each.position for each in record.evaluations])
     assert len(np.unique(position, axis=0)) == len(position)
 
 
 def test_it_stops_where_it_is_low_enough_and_when_calls_are_spent():
     record, found = descend("exponential", True, enough=1e6)
-    assert found.potential <= 1e6 and not found.settled
+    assert found.potential <= 1e6 and not found.converged
     assert len(record) < 60
     record, _ = descend("exponential", True, calls=5)
     assert len(record) <= 6  # and where it began
@@ -84,11 +86,11 @@ def test_the_first_step_in_a_frame_of_the_right_scale_is_newtons():
     target = Target(lambda x: -0.5 * np.sum((x / scales) ** 2), lambda x: -x / scales**2, dim=3)
     record = EvaluationRecord(Evaluator(target), True)
     first = State.from_evaluation(record.evaluate(np.array([[3.0, -40.0, 5e7]])))
-    found = minimise(Exact(record), first, Whitening(np.zeros(3), np.diag(scales)), 50, scaled=True)
-    assert len(record) == 2 and found.settled and found.potential < 1e-6
+    found = minimise(ExactGradient(record), first, Whitening(np.zeros(3), np.diag(scales)), 50, scaled=True)
+    assert len(record) == 2 and found.converged and found.potential < 1e-6
 
 
-def test_every_place_it_goes_to_is_told():
-    told = []
-    descend("round", True, told=told.append)
-    assert told and np.allclose(told[-1], 0.0, atol=0.3)
+def test_every_new_position_is_checked():
+    seen = []
+    descend("round", True, check=seen.append)
+    assert seen and np.allclose(seen[-1], 0.0, atol=0.3)

@@ -1,4 +1,4 @@
-"""Which walkers stand in separate modes of a surrogate."""
+"""Which chains stand in separate modes of a surrogate."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import leapwise as lw
-from leapwise.adaptation.modes import find_jumps, separate_places
-from leapwise.adaptation.tune import freeze
-from leapwise.adaptation.walk import walk
+from leapwise.adaptation.modes import add_separate, find_jumps
+from leapwise.adaptation.surrogate_chains import move
+from leapwise.adaptation.tune import tune_kernel
 from leapwise.surrogates import Whitening
 
 
@@ -51,7 +51,7 @@ def found(surrogate, position, frame=WIDE, seed=0):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_walkers_in_two_modes_get_jumps_between_them(seed):
+def test_chains_in_two_modes_get_jumps_between_them(seed):
     surrogate = Normals([[-5, 0], [5, 0]], [1.0, 0.5])
     jumps = found(surrogate, [[-5.2, 0.3], [5.0, 0.1], [-4.0, 1.0], [5.3, -0.2]], seed=seed)
     assert jumps is not None and len(jumps.centres) == 2
@@ -84,23 +84,23 @@ def test_the_kernel_of_the_draws_has_the_shares_of_the_surrogate():
     surrogate, rng = Normals([[-5, 0], [5, 0]], [1.0, 0.5]), np.random.default_rng(1)
     position = np.array([[-5.0, 0.0], [5.0, 0.0]])
     jumps = find_jumps(surrogate, WIDE, position, rng)
-    kernel = freeze(surrogate, WIDE, position, 0.1, rng, jumps)
+    kernel = tune_kernel(surrogate, WIDE, position, 0.1, rng, jumps)
     assert kernel.jumps is jumps and kernel.centre is None
     draws, accepted = np.tile(position[:1], (4000, 1)), 0.0
     for _ in range(8):
-        draws, accepted = walk(kernel, draws, rng)
+        draws, accepted = move(kernel, draws, rng)
     assert accepted > 0.8
     assert abs((draws[:, 0] > 0).mean() - 0.5) < 6 * 0.5 / np.sqrt(4000)
     right = draws[draws[:, 0] > 0]
     np.testing.assert_allclose(right.std(axis=0), 0.5, atol=6 * 0.5 / np.sqrt(2 * len(right)))
 
 
-def test_known_places_behind_high_ground_are_looked_at_too():
+def test_known_positions_behind_a_barrier_are_looked_at_too():
     surrogate = Normals([[-9, 0], [0, 9], [9, 0]], [1, 1, 1])
     known = np.array([[-9.1, 0.2], [0.0, 8.9], [0.3, 9.2], [9.0, 0.1], [-8.7, 0.0]])
-    places = separate_places(surrogate, np.array([[-9.0, 0.0]]), known)
+    places = add_separate(surrogate, np.array([[-9.0, 0.0]]), known)
     np.testing.assert_array_equal(places, [[-9.0, 0.0], [0.0, 8.9], [9.0, 0.1]])
-    np.testing.assert_array_equal(separate_places(surrogate, places, known), places)
+    np.testing.assert_array_equal(add_separate(surrogate, places, known), places)
 
 
 def test_eight_modes_are_found_by_four_chains():
@@ -137,7 +137,7 @@ def _exchanged() -> lw.ForwardTarget:
     )
 
 
-def test_a_run_tells_how_much_mass_each_mode_has():
+def test_a_run_says_how_much_mass_each_mode_has():
     """By quadrature the positive one has 0.6887; of some 1500 effective draws 6 standard errors are 0.07."""
     x = np.linspace(-4.0, 4.0, 80001)
     height = np.exp(-0.5 * ((x**2 + 0.2 * x - 1.0) / 0.1) ** 2 - 0.5 * (x - 0.3) ** 2)

@@ -1,31 +1,22 @@
-"""Explore: walkers move on the surrogate, and every move is an exact test of it before it is a lesson.
+r"""Explore: chains that move on the surrogate and pay for one exact evaluation per move.
 
-There is one cold walker for each chain (at most eight), from where that chain starts, and a few warm ones, whose
-posterior is flattened so that they go further out. A round moves each by inner steps on the surrogate and pays for one
-exact evaluation where it has come to; it stays there or returns by the rule of the surrogate transition. Moves grow
-longer while they are accepted and shorter while they are not. While the surrogate is still far off, anything that
-goes down is taken too: this is search, not sampling, and nothing of it is kept as a draw.
+**Exploring chains.** There is one cold chain for each chain of the run (at most eight) and a few tempered ones, whose
+posterior is flattened so that they go further out. In a round each moves by inner steps on the surrogate; the exact
+evaluation at the end is a comparison with the prediction first, and training data then. The move is accepted or
+rejected by the rule of the surrogate transition. Moves get longer while they are accepted and shorter while they are
+not. While the surrogate is still far off, every descent is accepted: this is search, and no draw is kept.
 
-Places that keep their distance from one another: each of several evaluations is to say something new.
+**Uncertain points.** A surrogate that has no data in a region can wall it off; chains then stay outside, and nothing
+they do shows it. So some evaluations go to points that the surrogate would hardly visit: tempered draws of it and
+points beside the data, where a Gaussian process has a large standard deviation and its mean minus two standard
+deviations is low. Where there are none, nothing is spent.
 
-Scout: look where the surrogate is unsure, and may be too high.
+**Exact trajectories.** A few trajectories with exact gradients follow the posterior itself, so they go where the
+surrogate may have a wall. They can show that it is wrong, not that it is right.
 
-A surrogate that has never seen a region can put a wall around it. Chains then stay outside, and nothing they do shows
-it. So a share of warm-up goes to positions that the surrogate would hardly visit itself: hot draws of it, and points
-beside known ones, of which those are taken that could hold mass as far as anyone knows: the mean less two standard
-deviations of a Gaussian process is low there, and the standard deviation is not small. Where there are none, nothing is
-spent.
-
-Audit: a few trajectories with exact gradients, from where the walkers are.
-
-They follow the posterior itself, so they go where a surrogate may have put a wall. What they find is held against what
-was predicted before anyone learns from it. An audit can object; it certifies nothing.
-
-Pilot: a few moves of the draws themselves, where walkers may have been too kind a test.
-
-Walkers shorten their moves while these lead out of the support, so what they met says little of the far moves that
-draws are made with: a surrogate has no notion of an edge, and most of them may end beyond it. And what is known of a
-surrogate is how those before it did: the last training, which nobody has tried, can have made it far worse.
+**Trial moves.** Exploring chains shorten their moves while these leave the support, so their comparisons say little
+about the long moves of the draws: a surrogate knows no edge, and most draws may be proposed beyond it. Also, the last
+training has not been compared with anything. So a few moves of the final kernel are tried.
 """
 
 from __future__ import annotations
@@ -35,28 +26,29 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leapwise.adaptation.initialise import typical_height
-from leapwise.adaptation.record import EvaluationRecord, Trial, middle, spread
+from leapwise.adaptation.record import Comparison, EvaluationRecord, Kind, effective_sd
 from leapwise.adaptation.selection import Candidates
-from leapwise.adaptation.stopping import USELESS
-from leapwise.adaptation.walk import Tempered, find_step, settle, transition, walk
+from leapwise.adaptation.settings import AdaptationSettings
+from leapwise.adaptation.surrogate_chains import (
+    Tempered,
+    find_step_size,
+    learn_frame,
+    move,
+    surrogate_kernel,
+)
 from leapwise.dynamics import DenseMetric
 from leapwise.kernels import HMC, SharedStream
 from leapwise.surrogates import Whitening
 from leapwise.surrogates.gp import FittedProcess
+from leapwise.surrogates.quality import median_discrepancy
 
 if TYPE_CHECKING:
-    from leapwise.adaptation.adapt import Outcome
-
-MOST_COLD, N_WARM = 8, 4
-LONGEST, MOST_INNER = 2.2, 3
-#: sd(D) below which draws of the surrogate tell the frame, and above which going down is reason enough to move.
-FAIR, FAR_OFF = 1.5, 3.0
+    from leapwise.adaptation.adapt import AdaptationResult
 
 
 @dataclass
-class Walkers:
-    """Where each walker is, its exact potential, and the exponent of its posterior (1 for cold ones)."""
+class ExploringChains:
+    """Positions, exact potentials and inverse temperatures (1 for cold chains)."""
 
     position: np.ndarray  # (n, dim)
     potential: np.ndarray  # (n,)
@@ -64,30 +56,49 @@ class Walkers:
 
     @property
     def cold(self) -> np.ndarray:
-        """Which of them walk for the posterior itself."""
+        """Which of them explore the posterior itself."""
         return self.exponent == 1.0
+
+    @classmethod
+    def begin(
+        cls,
+        position: np.ndarray,
+        potential: np.ndarray,
+        rng: np.random.Generator,
+        settings: AdaptationSettings,
+    ) -> ExploringChains:
+        """Return cold chains at positions, the lowest ones if they are many, and tempered ones among them."""
+        dim = position.shape[1]
+        cold = np.sort(np.argsort(potential)[: settings.explore.max_cold])
+        # No chain begins outside the support.
+        cold = np.where(np.isfinite(potential[cold]), cold, np.argmin(potential))
+        tempered = rng.choice(cold, settings.explore.n_tempered if settings.stages.tempered else 0)
+        rows = np.concatenate([cold, tempered])
+        exponent = np.ones(len(rows))
+        exponent[len(cold) :] = 1.0 / (1.0 + 2.0 / np.sqrt(dim))
+        return cls(position[rows], potential[rows], exponent)
 
 
 @dataclass
 class Explorer:
-    """Moves walkers on the playing candidate, round by round.
+    """Moves exploring chains on the candidate in use, round by round.
 
     Parameters
     ----------
     record, candidates
-        What is known, and who plays.
+        The evaluations, and the surrogates trained on them.
     frame : Whitening
-        Coordinates of the moves; learnt again at every training.
-    walkers : Walkers
+        Coordinates of the moves; learned again at every training.
+    chains : ExploringChains
     rng : Generator
     lowest : float
-        The lowest potential that was known when they set out.
+        The lowest potential that was known when the chains began.
     """
 
     record: EvaluationRecord
     candidates: Candidates
     frame: Whitening
-    walkers: Walkers
+    chains: ExploringChains
     rng: np.random.Generator
     lowest: float = -np.inf
     length: float = 1.0
@@ -95,128 +106,137 @@ class Explorer:
     step_size: float | None = None
     accepted: list[float] = field(default_factory=list)
 
-    def round(self) -> None:
-        """Move every walker once, and learn if there is enough to learn from."""
-        walkers, surrogate = self.walkers, self.candidates.surrogate
-        ends, step_size = np.array(walkers.position), self.inner_step
-        for exponent in np.unique(walkers.exponent):
-            rows = walkers.exponent == exponent
-            tempered = surrogate if exponent == 1.0 else Tempered(surrogate, float(exponent))
-            kernel = transition(tempered, self.frame, step_size, self.length, self.inner_steps)
-            ends[rows], _ = walk(kernel, walkers.position[rows], self.rng)
-        self._judge(ends)
-        self._adapt_length()
-        if self.candidates.is_due:
-            self.learn()
-        before = self.candidates.playing
-        self.candidates.choose()
-        if self.candidates.playing != before:
-            self.step_size = None
+    @property
+    def settings(self) -> AdaptationSettings:
+        """Of all stages."""
+        return self.record.settings
 
     @property
     def inner_step(self) -> float:
-        """The step size of walks on the surrogate, found once for each training."""
+        """The step size of chains on the surrogate, found once for each training."""
         if self.step_size is None:
-            surrogate, position = self.candidates.surrogate, self.walkers.position
-            self.step_size = find_step(surrogate, self.frame, position, self.rng, min(self.length, 1.5))
+            self.step_size = find_step_size(
+                self.candidates.surrogate,
+                self.frame,
+                self.chains.position,
+                self.rng,
+                min(self.length, 1.5),
+                settings=self.settings,
+            )
         return self.step_size
 
+    def round(self) -> None:
+        """Move every chain once, and train if there are enough new data."""
+        chains, surrogate = self.chains, self.candidates.surrogate
+        ends, step_size = np.array(chains.position), self.inner_step
+        for exponent in np.unique(chains.exponent):
+            rows = chains.exponent == exponent
+            tempered = surrogate if exponent == 1.0 else Tempered(surrogate, float(exponent))
+            kernel = surrogate_kernel(
+                tempered, self.frame, step_size, self.length, self.inner_steps, settings=self.settings
+            )
+            ends[rows], _ = move(kernel, chains.position[rows], self.rng)
+        self._accept(ends)
+        self._adapt_length()
+        if self.candidates.is_due:
+            self.train()
+        before = self.candidates.chosen
+        self.candidates.choose()
+        if self.candidates.chosen != before:
+            self.step_size = None
+
     def rounds(self, n: int) -> None:
-        """Move every walker several times, and learn from it."""
+        """Move every chain `n` times, and train."""
         for _ in range(n):
             self.round()
-        self.learn()
+        self.train()
 
-    def learn(self) -> None:
-        """Choose the frame anew, and train all candidates on all that is known.
+    def train(self) -> None:
+        """Choose the frame anew, and train all candidates on all data.
 
-        Where the potential has just fallen so far that there is but one position to learn from, nothing changes.
+        Where the potential has just fallen so far that there is one position left to train on, nothing changes.
         """
         if not self.candidates.can_train:
             return
-        if self.candidates.sd < FAIR:
-            # From cold walkers: a warm one may have been sent where this surrogate is known to be wrong.
-            cold = self.walkers.position[self.walkers.cold]
-            self.frame = settle(self.candidates.surrogate, self.frame, cold, self.rng)
+        if self.candidates.sd < self.settings.explore.fair:
+            # From cold chains: a tempered one may have been sent where this surrogate is known to be wrong.
+            cold = self.chains.position[self.chains.cold]
+            self.frame = learn_frame(
+                self.candidates.surrogate, self.frame, cold, self.rng, settings=self.settings
+            )
         else:
-            near = self.record.training().select(0.5 * self.frame.mean.size + 10.0)
+            near = self.record.training().select(self.settings.heights.frame(self.frame.mean.size))
             if len(near) > 2 * near.dim:
                 self.frame = Whitening.from_positions(near.position)
         self.candidates.train(self.frame)
         self.step_size = None
 
     def put(self, rows: np.ndarray, position: np.ndarray, potential: np.ndarray) -> None:
-        """Put some walkers elsewhere, at exact potentials that are known."""
-        new_position, new_potential = self.walkers.position.copy(), self.walkers.potential.copy()
+        """Put some chains at other positions, whose exact potentials are known."""
+        new_position, new_potential = self.chains.position.copy(), self.chains.potential.copy()
         new_position[rows], new_potential[rows] = position, potential
-        self.walkers = Walkers(new_position, new_potential, self.walkers.exponent)
+        self.chains = ExploringChains(new_position, new_potential, self.chains.exponent)
+
+    def send_tempered(self, position: np.ndarray, potential: np.ndarray) -> None:
+        """Put tempered chains at positions, the lowest ones first."""
+        tempered = np.flatnonzero(~self.chains.cold)
+        lowest = np.argsort(potential)[: len(tempered)]
+        self.put(tempered[: len(lowest)], position[lowest], potential[lowest])
 
     def narrow_frame(self) -> None:
-        """Make the frame as narrow as the surrogate is where the lowest walker stands: in one too wide nobody moves."""
-        lowest = self.walkers.position[self.walkers.potential.argmin()]
+        """Make the frame as narrow as the surrogate is at the lowest chain: in one too wide no chain moves."""
+        lowest = self.chains.position[self.chains.potential.argmin()]
         with np.errstate(all="ignore"):
             hessian = self.candidates.surrogate.hessian(lowest[None])[0]
         precision = self.frame.factor.T @ (0.5 * (hessian + hessian.T)) @ self.frame.factor
         if not np.isfinite(precision).all():
             return
         values, axes = np.linalg.eigh(precision)
-        factor = self.frame.factor @ axes / np.sqrt(np.maximum(values, 1.0))  # wider it does not get
+        factor = self.frame.factor @ axes / np.sqrt(np.maximum(values, 1.0))  # never wider
         triangle = np.linalg.qr(factor.T)[1].T
         self.frame, self.step_size = Whitening(lowest, triangle * np.sign(np.diag(triangle))), None
 
-    def _judge(self, ends: np.ndarray) -> None:
-        """Pay for where the walkers have come to, and decide who stays there."""
-        walkers = self.walkers
-        moved = (ends != walkers.position).any(axis=1)
+    def _accept(self, ends: np.ndarray) -> None:
+        """Evaluate the ends of moves, and accept or reject them."""
+        chains = self.chains
+        moved = (ends != chains.position).any(axis=1)
         self.accepted.append(0.0)
         if not moved.any():
             return
-        potential = np.array(walkers.potential)
-        for rows, kind in ((moved & walkers.cold, "walk"), (moved & ~walkers.cold, "warm")):
+        potential = np.array(chains.potential)
+        kinds: tuple[tuple[np.ndarray, Kind], ...] = (
+            (moved & chains.cold, "cold"),
+            (moved & ~chains.cold, "tempered"),
+        )
+        for rows, kind in kinds:
             if rows.any():
-                predicted = self.candidates.predict(ends[rows])
-                found = self.record.try_out(ends[rows], kind, predicted)  # type: ignore[arg-type]
+                found = self.record.compare(ends[rows], kind, self.candidates.predict(ends[rows]))
                 potential[rows], ends = found.potential, found.into(ends, rows)
         surrogate = self.candidates.surrogate
         with np.errstate(all="ignore"):
-            before = walkers.potential - surrogate.potential(walkers.position)
+            before = chains.potential - surrogate.potential(chains.position)
             after = potential - surrogate.potential(ends)
-            chance = np.exp(np.minimum(0.0, walkers.exponent * (before - after)))
+            chance = np.exp(np.minimum(0.0, chains.exponent * (before - after)))
         chance = np.where(np.isfinite(chance), chance, 0.0)
-        if self.candidates.sd > FAR_OFF:
-            chance = np.where(potential < walkers.potential, 1.0, chance)
+        if self.candidates.sd > self.settings.explore.far_off:
+            chance = np.where(potential < chains.potential, 1.0, chance)
         self.accepted[-1] = float(chance[moved].mean())
-        stays = (self.rng.random(len(chance)) < chance) & moved & np.isfinite(potential)
-        self.walkers = Walkers(
-            np.where(stays[:, None], ends, walkers.position),
-            np.where(stays, potential, walkers.potential),
-            walkers.exponent,
+        accepted = (self.rng.random(len(chance)) < chance) & moved & np.isfinite(potential)
+        self.chains = ExploringChains(
+            np.where(accepted[:, None], ends, chains.position),
+            np.where(accepted, potential, chains.potential),
+            chains.exponent,
         )
 
     def _adapt_length(self) -> None:
-        recent = float(np.mean(self.accepted[-2:]))
-        if recent > 0.5:
-            if self.length < LONGEST:
-                self.length = min(1.4 * self.length, LONGEST)
+        settings, recent = self.settings.explore, float(np.mean(self.accepted[-2:]))
+        if recent > settings.accepted_often:
+            if self.length < settings.longest:
+                self.length = min(settings.lengthen * self.length, settings.longest)
             else:
-                self.inner_steps = min(self.inner_steps + 1, MOST_INNER)
-        elif recent < 0.25:
-            self.length, self.inner_steps = 0.7 * self.length, 1
-
-
-def first_walkers(
-    position: np.ndarray, potential: np.ndarray, rng: np.random.Generator, n_warm: int = N_WARM
-) -> Walkers:
-    """Return cold walkers where the chains are, the lowest ones if they are many, and warm ones among them."""
-    dim = position.shape[1]
-    cold = np.sort(np.argsort(potential)[:MOST_COLD])
-    # Nobody begins where there is no mass.
-    cold = np.where(np.isfinite(potential[cold]), cold, np.argmin(potential))
-    warm = rng.choice(cold, n_warm)
-    rows = np.concatenate([cold, warm])
-    exponent = np.ones(len(rows))
-    exponent[len(cold) :] = 1.0 / (1.0 + 2.0 / np.sqrt(dim))
-    return Walkers(position[rows], potential[rows], exponent)
+                self.inner_steps = min(self.inner_steps + 1, settings.max_inner_steps)
+        elif recent < settings.accepted_rarely:
+            self.length, self.inner_steps = settings.shorten * self.length, 1
 
 
 def first_apart(white: np.ndarray, order: np.ndarray, n: int, least: float) -> np.ndarray:
@@ -236,143 +256,135 @@ def first_apart(white: np.ndarray, order: np.ndarray, n: int, least: float) -> n
     return np.array(chosen, dtype=int)
 
 
-EXPONENTS = (0.4, 0.15)
-UNSURE = 0.5
-N_EACH = 48
-#: Steps of hot walks: few, from many places, so that rounding does not grow into other places.
-N_STEPS = 4
-#: Least distance between scouts, in units of the frame.
-APART = 0.5
-
-
-def scouts(explorer: Explorer, n: int) -> np.ndarray:
-    """Return at most `n` positions worth a look, ``(k, dim)``; none if the process is sure enough."""
-    process = explorer.candidates.fitted.get("process")
-    if not isinstance(process, FittedProcess) or not explorer.record.settings.stages.uncertain_points:
+def uncertain_points(explorer: Explorer) -> np.ndarray:
+    """Return a few positions where the process is uncertain and may be too high, ``(k, dim)``; none if it is sure."""
+    settings, process = explorer.settings.explore, explorer.candidates.fitted.get("process")
+    if not isinstance(process, FittedProcess) or not explorer.settings.stages.uncertain_points:
         return np.empty((0, explorer.frame.mean.size))
-    pool = _pool(explorer.candidates, explorer.frame, explorer.walkers.position, explorer.rng)
+    pool = _pool(explorer)
     with np.errstate(all="ignore"):
         mean, sd = process.potential(pool), np.sqrt(np.maximum(process.variance(pool), 0.0))
         hope = mean - 2.0 * sd
-    limit = explorer.record.lowest + 0.5 * typical_height(pool.shape[1])
-    worth = np.flatnonzero((sd > UNSURE) & (hope < limit))
-    chosen = first_apart(explorer.frame.to_white(pool), worth[np.argsort(hope[worth])], n, APART)
-    return np.asarray(pool[chosen])
+    limit = explorer.record.lowest + explorer.settings.heights.mode(pool.shape[1])
+    worth = np.flatnonzero((sd > settings.unsure) & (hope < limit))
+    white, order = explorer.frame.to_white(pool), worth[np.argsort(hope[worth])]
+    return np.asarray(pool[first_apart(white, order, settings.n_uncertain, settings.apart)])
 
 
-def _pool(
-    candidates: Candidates, frame: Whitening, position: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
-    """Return hot draws of the surrogate, and points beside known ones."""
-    found, known = [], candidates.record.training().select().position
-    places = np.concatenate([position, known])
-    for exponent in EXPONENTS:
-        hot = Tempered(candidates.surrogate, exponent)
-        start = places[rng.integers(len(places), size=N_EACH)]
-        step_size = find_step(hot, frame, start, rng, everywhere=False)
-        found.append(walk(transition(hot, frame, step_size, 2.0, N_STEPS), start, rng)[0])
-    beside = known[rng.integers(len(known), size=2 * N_EACH)]
+def _pool(explorer: Explorer) -> np.ndarray:
+    """Return tempered draws of the surrogate, and points beside known ones."""
+    settings, frame, rng = explorer.settings.explore, explorer.frame, explorer.rng
+    found, known = [], explorer.record.training().select().position
+    places = np.concatenate([explorer.chains.position, known])
+    for exponent in settings.pool_exponents:
+        tempered = Tempered(explorer.candidates.surrogate, exponent)
+        start = places[rng.integers(len(places), size=settings.pool_size)]
+        step_size = find_step_size(tempered, frame, start, rng, everywhere=False, settings=explorer.settings)
+        kernel = surrogate_kernel(
+            tempered, frame, step_size, 2.0, settings.pool_steps, settings=explorer.settings
+        )
+        found.append(move(kernel, start, rng)[0])
+    beside = known[rng.integers(len(known), size=2 * settings.pool_size)]
     found.append(beside + frame.from_white(rng.standard_normal(beside.shape)) - frame.mean)
     pool = np.concatenate(found)
     return pool[np.isfinite(pool).all(axis=1)]
 
 
-N_TRAJECTORIES = 2
-LENGTH = 1.6
-MOST_STEPS = 12
+def check_exact_trajectories(explorer: Explorer) -> float:
+    """Follow exact trajectories of the cold chains; return the share of their points that were surprises.
 
-
-def audit(explorer: Explorer) -> float:
-    """Follow exact trajectories of the cold walkers; return the share of what they saw that was a surprise.
-
-    What a surprise is, says `EvaluationRecord.is_surprise`.
+    For what a surprise is, see `EvaluationRecord.is_surprise`.
     """
-    walkers, candidates, record = explorer.walkers, explorer.candidates, explorer.record
-    start = walkers.position[walkers.cold]
+    chains, candidates, record = explorer.chains, explorer.candidates, explorer.record
+    start = chains.position[chains.cold]
     kernel = exact_kernel(explorer)
-    first, known = len(record.heard), len(record)
-    state = record.state(start, walkers.potential[walkers.cold])
+    first, known = len(record.evaluations), len(record)
+    state = record.state(start, chains.potential[chains.cold])
     streams = SharedStream(explorer.rng, len(start))
-    for _ in range(N_TRAJECTORIES):
+    for _ in range(explorer.settings.explore.n_trajectories):
         state, _ = kernel.step(streams, state, record.evaluator)
-    new = record.heard[first:]
+    new = record.evaluations[first:]
     position = np.concatenate([each.position for each in new])
     potential = np.concatenate([each.potential for each in new])
-    seen = np.isfinite(potential)
-    predicted = candidates.predict(position[seen])
-    found = record.discrepancies(candidates.playing)
-    record.trials.append(Trial("audit", known, potential[seen], predicted))
-    if not seen.any() or not len(found):
+    finite = np.isfinite(potential)
+    predicted = candidates.predict(position[finite])
+    found = record.discrepancies(candidates.chosen)
+    record.comparisons.append(Comparison("trajectory", known, potential[finite], predicted))
+    if not finite.any() or not len(found):
         return 1.0
-    return float(record.is_surprise(potential[seen], predicted[candidates.playing], middle(found)).mean())
+    surprising = record.is_surprise(
+        potential[finite], predicted[candidates.chosen], median_discrepancy(found)
+    )
+    return float(surprising.mean())
 
 
 def exact_kernel(explorer: Explorer) -> HMC:
     """Return HMC with exact gradients in the explorer's frame."""
-    step_size = max(explorer.inner_step, LENGTH / MOST_STEPS)
-    factor = explorer.frame.factor
-    return HMC(step_size, trajectory_length=LENGTH, metric=DenseMetric(factor @ factor.T))
+    settings, factor = explorer.settings.explore, explorer.frame.factor
+    step_size = max(explorer.inner_step, settings.trajectory_length / settings.max_trajectory_steps)
+    return HMC(step_size, trajectory_length=settings.trajectory_length, metric=DenseMetric(factor @ factor.T))
 
 
-#: Share of trials outside the support from which on there is an edge; moves that are made, and the fewest that tell.
-EDGE, N_MOVES, FEWEST = 0.03, 32, 12
-#: What moves may cost, as a share of the draws, where nothing has been met that speaks for them.
-SHARE = 0.02
+def check_support(
+    record: EvaluationRecord, result: AdaptationResult, rng: np.random.Generator, most: int
+) -> tuple[AdaptationResult, float]:
+    """Return the result with sd(D) at moves of its kernel, and the share of these that left the support.
 
-
-def pilot(
-    record: EvaluationRecord, outcome: Outcome, rng: np.random.Generator, most: int
-) -> tuple[Outcome, float]:
-    """Return the outcome with sd(D) at moves of its kernel, and the share of these that ended outside the support.
-
-    Where the support has no edge that warm-up has met, nothing is spent, and the share is 0.
+    Where the adaptation met no edge of the support, nothing is spent, and the share is 0.
 
     Parameters
     ----------
     record : EvaluationRecord
-    outcome : Outcome
+    result : AdaptationResult
     rng : Generator
     most : int
         Exact evaluations that may be spent.
     """
-    outside = record.outside(outcome.playing)
-    if outside < EDGE:
-        return outcome, 0.0
-    if most < FEWEST:
-        return outcome, outside
-    discrepancy = _discrepancies(record, outcome, rng, min(N_MOVES, most))
-    if len(discrepancy) < FEWEST:
-        return replace(outcome, sd=np.inf), outside
-    return replace(outcome, sd=spread(discrepancy)), float(np.isposinf(discrepancy).mean())
+    settings = record.settings.explore
+    outside = record.outside(result.surrogate_kind)
+    if outside < settings.edge:
+        return result, 0.0
+    if most < settings.fewest_moves:
+        return result, outside
+    discrepancy = _discrepancies_of_moves(record, result, rng, min(settings.n_moves, most))
+    if len(discrepancy) < settings.fewest_moves:
+        return replace(result, sd=np.inf), outside
+    sd = effective_sd(discrepancy, record.settings.score)
+    return replace(result, sd=sd), float(np.isposinf(discrepancy).mean())
 
 
-def tried(record: EvaluationRecord, outcome: Outcome, rng: np.random.Generator, n_draws: int) -> Outcome:
-    """Return the outcome, with sd(D) at moves of its kernel if it is of no use there.
+def try_moves(
+    record: EvaluationRecord, result: AdaptationResult, rng: np.random.Generator, n_draws: int
+) -> AdaptationResult:
+    """Return the result, with sd(D) at moves of its kernel if these show that it is useless.
 
-    It can take trust away, and gives none: moves of a surrogate say nothing of mass that it has walled off. It costs
-    at most `SHARE` of the `n_draws` to be made; where that is too little to tell, nothing is spent.
+    This can only take trust away: moves of a surrogate say nothing of mass that it misses. It costs a small share of
+    the `n_draws` to be made; where that is too little to say anything, nothing is spent.
     """
-    n = min(N_MOVES, int(SHARE * n_draws))
-    if n < FEWEST:
-        return outcome
-    discrepancy = _discrepancies(record, outcome, rng, n)
-    sd = spread(discrepancy) if len(discrepancy) >= FEWEST else np.inf
-    return replace(outcome, sd=sd) if sd > max(USELESS, outcome.sd) else outcome
+    settings = record.settings.explore
+    n = min(settings.n_moves, int(settings.move_share * n_draws))
+    if n < settings.fewest_moves:
+        return result
+    discrepancy = _discrepancies_of_moves(record, result, rng, n)
+    enough = len(discrepancy) >= settings.fewest_moves
+    sd = effective_sd(discrepancy, record.settings.score) if enough else np.inf
+    useless = record.settings.stopping.useless
+    return replace(result, sd=sd) if sd > max(useless, result.sd) else result
 
 
-def _discrepancies(
-    record: EvaluationRecord, outcome: Outcome, rng: np.random.Generator, n: int
+def _discrepancies_of_moves(
+    record: EvaluationRecord, result: AdaptationResult, rng: np.random.Generator, n: int
 ) -> np.ndarray:
-    """Return D at the ends of `n` moves from known positions; fewer, if the kernel hardly moves at all."""
-    position = outcome.training.position
-    near = outcome.training.potential < record.lowest + 0.5 * position.shape[1] + 4.0
+    """Return D at the ends of `n` moves from known positions; fewer if the kernel hardly moves at all."""
+    position = result.training.position
+    near = result.training.potential < record.lowest + record.settings.heights.typical(position.shape[1])
     start = position[near][rng.integers(near.sum(), size=n)]
-    places, _ = walk(outcome.kernel, start, rng)
+    places, _ = move(result.kernel, start, rng)
     places = places[(places != start).any(axis=1) & np.isfinite(places).all(axis=1)]
-    if len(places) < FEWEST:
+    if len(places) < record.settings.explore.fewest_moves:
         return np.empty(0)
     with np.errstate(all="ignore"):
-        predicted = np.asarray(outcome.kernel.surrogate.potential(places))  # type: ignore[union-attr]
-    with record.evaluator.observed_by(None):  # values without gradients are not learnt from
+        predicted = np.asarray(result.kernel.surrogate.potential(places))  # type: ignore[union-attr]
+    with record.evaluator.observed_by(None):  # values without gradients are not trained on
         discrepancy = record.evaluator.value(places).potential - predicted
     return discrepancy[~np.isnan(discrepancy)]

@@ -1,78 +1,47 @@
 r"""Find the typical set: where the mass is, and how wide it is.
 
-The chain that starts lowest descends (see `leapwise.adaptation.minimise`), along exact gradients or, where
-there are none, along differences. At its end the curvature is measured (`leapwise.adaptation.curvature`),
-which gives the *frame*: coordinates in which the posterior is about a standard normal. With it comes a test of the end
-itself, how far a quadratic of that curvature would still fall, :math:`\tfrac12 g^T H^{-1} g`. If that is far, the
-descent goes on, now in the frame, so that neither scales nor correlations hold it up; and so on until there is no
-further to fall.
+**Log-densities** (`find`). The chain that starts lowest descends (`leapwise.adaptation.minimise`), along exact
+gradients or along differences. The curvature at its end gives the *frame*, coordinates in which the posterior is about
+standard normal, and a test of that end: how far a quadratic of this curvature would still fall,
+:math:`\tfrac12 g^T H^{-1} g`. If that is far, the descent continues in the frame, so that neither scales nor
+correlations slow it down. The other chains descend in this frame for a few steps; one that is still far up is put on
+the line to the lowest point, at the distance of the typical set. Draws from the normal distribution of the frame
+complete the first training set.
 
-The other chains descend in this frame, for a few steps only; one that is still far up afterwards is put on the line
-from where it is to the lowest point, at the distance of the typical set.
-
-Arrive: descend on emulators of the outputs that are learnt from what is near, until descents agree.
-
-One emulator for the whole prior is a poor guide where the posterior is a hundred times narrower, or has several basins.
-So from the lowest place a trust region goes on: outputs are emulated from what is known within it (a few evaluations
-more where a direction has not been looked at), the minimum of that inside it is evaluated, and it grows where that was
-predicted and shrinks where it was not. One descent may end in a hollow or on a plateau: others follow from the next
-lowest chains until two are equally low, and from fresh draws of the prior as long as nothing fits the data. A chain
-that is still far up then starts again, around where descents have ended, in the coordinates that the curvature there
-gives.
-
-What is evaluated before there is anything to walk on, where no gradient shows the way.
-
-*Outputs.* A forward model is run at draws from the prior. Then, until the chains have arrived, each is sent to where
-the emulator of its outputs would have it: down to the minimum of the emulated potential, no further than a radius that
-it earns, and a little astray, so that all of them learn something different. What is then still to be found is found by
-descents on emulators of what is near (see `leapwise.adaptation.initialise`).
-
-*Values.* Descent by differences has found the lowest point and some of the curvature, and one value along each axis
-how wide it is; draws from the normal distribution that this suggests are enough of them to determine a quadratic.
+**Forward models** (`find_by_outputs`). The model is run at draws from the prior. Then each chain repeatedly goes to the
+minimum of the potential with emulated outputs, no further than a radius that grows with success, and moves a little at
+random there, so that all chains add different data. One emulator for the whole prior is poor where the posterior is a
+hundred times narrower or has several modes. So trust regions follow: outputs are emulated from the evaluations within
+the region, with a few more evaluations where a direction has not been looked at, and the minimum inside is evaluated.
+The region grows where that was predicted and shrinks where it was not. One descent may end in a local minimum: others
+follow from the next lowest chains until two are equally low, and from fresh draws of the prior as long as nothing fits
+the data. Chains that are still far up then start again around the ends of descents.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from leapwise.adaptation.curvature import improper, measure
 from leapwise.adaptation.minimise import (
-    FIRST_DIFFERENCE,
-    Descended,
-    Descent,
-    Differences,
-    Exact,
-    Region,
+    DifferenceGradient,
+    ExactGradient,
+    LocalMinimum,
+    improper,
+    measure_curvature,
     minimise,
-    minimum,
 )
 from leapwise.adaptation.record import EvaluationRecord
 from leapwise.adaptation.selection import Candidates
-from leapwise.adaptation.walk import find_step, transition, walk
+from leapwise.adaptation.surrogate_chains import find_step_size, move, surrogate_kernel
 from leapwise.errors import BudgetError
 from leapwise.kernels import State
-from leapwise.surrogates import TrainingSet, Whitening
+from leapwise.surrogates import Fitted, OutputSurrogate, TrainingSet, Whitening
 from leapwise.targets import AnyTarget, GaussianLikelihood
-
-#: Descents, each in the frame of the curvature where the last has ended; and calls of one, for each parameter and else.
-MOST_DESCENTS, CALLS, CALLS_EACH = 10, 60, 8
-#: A quadratic may still fall so far, for each parameter and else, at the end of the last descent.
-STILL_FALLS, STILL_FALLS_EACH = 1.0, 0.05
-FEW_CALLS = 10
-#: Modes that are descended to, each far below the one before.
-MOST_MODES = 4
-#: As far from its start, relative to that, a descent is taken to have no end; and one that is out of evaluations is.
-ENDLESS, ENDLESS_SO_FAR = 1e15, 1e6
-#: Positions with mass that a surrogate needs to begin with, for each parameter and else; and tries to find them, each
-#: that much nearer to the lowest point than the one before.
-FEWEST, FEWEST_EACH, MOST_TRIES, NEARER = 3, 1, 6, 0.5
-#: Differences that are taken once the frame is known, in its units.
-SMALL = 0.05
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,18 +52,47 @@ class Start:
     frame: Whitening
 
 
-def typical_height(dim: int) -> float:
-    """Return how far above the lowest potential there is mass worth learning."""
-    return 12.0 + 1.5 * dim
+def with_more_starts(record: EvaluationRecord, state: State) -> State:
+    """Return the state with further starts, opposite to the lowest ones and further out.
+
+    Chains begin far apart so that separate modes have a chance to be found; these two make the chance a fairer one.
+    """
+    further = np.array(record.settings.initialise.more_starts)
+    lowest = np.argsort(state.potential)[: len(further)]
+    more = -further[: len(lowest), None] * state.position[lowest]
+    found = State.from_evaluation(record.evaluate(more))
+    usable = np.isfinite(found.potential)
+    gradient = None
+    if state.gradient is not None and found.gradient is not None:
+        gradient = np.concatenate([state.gradient, found.gradient[usable]])
+    return State(
+        np.concatenate([state.position, found.position[usable]]),
+        np.concatenate([state.potential, found.potential[usable]]),
+        gradient,
+    )
+
+
+def one_per_chain(start: Start, n_chains: int) -> Start:
+    """Return as many starts as chains; a further start that is far from all others replaces one of the closest two."""
+    white = start.frame.to_white(start.position)
+    chosen = list(range(n_chains))
+    far = np.sqrt(2.0 * white.shape[1]) + 4.0
+    for i in range(n_chains, len(white)):
+        between = np.linalg.norm(white[chosen][:, None] - white[chosen][None], axis=2)
+        np.fill_diagonal(between, np.inf)
+        if n_chains > 1 and np.linalg.norm(white[chosen] - white[i], axis=1).min() > far:
+            chosen[int(between.min(axis=1).argmin())] = i
+    return Start(start.position[chosen], start.frame)
 
 
 def find(record: EvaluationRecord, state: State, rng: np.random.Generator) -> Start:
     """Descend from where the chains start, and measure the curvature; `state` has been evaluated."""
     dim = state.position.shape[1]
+    far_up = record.settings.heights.training(dim)
     position, potential = np.array(state.position), np.array(state.potential)
     first = int(np.argmin(potential))
-    for _ in range(MOST_MODES):
-        low, frame = _mode(record, _row(state, first), rng)
+    for _ in range(record.settings.initialise.max_modes):
+        low, frame = _find_mode(record, _row(state, first), rng)
         position[first], potential[first] = low.position, low.potential
         for i in np.argsort(state.potential):
             if i == first:
@@ -102,53 +100,52 @@ def find(record: EvaluationRecord, state: State, rng: np.random.Generator) -> St
             if (state.position[i] == state.position[first]).all():  # one start for all: spread about its end
                 position[i] = frame.from_white(rng.standard_normal((1, dim)))[0]
             else:
-                position[i], potential[i] = _join(record, _row(state, i), frame, low.potential)
+                position[i], potential[i] = _approach(record, _row(state, i), frame, low.potential)
         lower = int(np.argmin(potential))
-        if potential[lower] > low.potential - typical_height(dim):
+        if potential[lower] > low.potential - far_up:
             break
         # Another chain is far below already: this was not the lowest mode.
         state, first = State(position.copy(), potential.copy()), lower
-    far = potential > low.potential + typical_height(dim)
-    position[far] = on_the_way(frame, position[far])
+    far = potential > low.potential + far_up
+    position[far] = _towards_centre(frame, position[far])
     return Start(position, frame)
 
 
-def _mode(record: EvaluationRecord, start: State, rng: np.random.Generator) -> tuple[Descended, Whitening]:
+def _find_mode(
+    record: EvaluationRecord, start: State, rng: np.random.Generator
+) -> tuple[LocalMinimum, Whitening]:
     """Return the lowest point of descents that begin at one state, and the frame there."""
-    dim = start.position.shape[1]
+    settings, dim = record.settings.initialise, start.position.shape[1]
     frame, scaled = Whitening(np.zeros(dim), np.eye(dim)), False
-    begun, calls = start.position[0], CALLS + CALLS_EACH * dim
-    for _ in range(MOST_DESCENTS):
+    begun, calls = start.position[0], settings.calls + settings.calls_each * dim
+    for _ in range(settings.max_descents):
         slope = _slope(record, frame, start.position[0], scaled)
+        check = partial(_refuse_endless, record, begun, settings.endless)
         try:
-            low = minimise(
-                slope,
-                start,
-                frame,
-                calls,
-                scaled=scaled,
-                told=partial(_refuse_endless, record, begun, ENDLESS),
-            )
+            low = minimise(slope, start, frame, calls, scaled=scaled, check=check)
         except BudgetError:
-            _refuse_endless(record, begun, ENDLESS_SO_FAR, _lowest(record))
+            _refuse_endless(record, begun, settings.endless_when_spent, _lowest(record))
             raise
-        curved = measure(record, low, _axes(low.inverse))
-        frame, scaled = curved.frame, True
-        if curved.falls < STILL_FALLS + STILL_FALLS_EACH * dim:
+        curvature = measure_curvature(record, low, _axes(low.inverse))
+        frame, scaled = curvature.frame, True
+        if curvature.falls < settings.still_falls + settings.still_falls_each * dim:
             break
-        start = State(low.position[None], np.array([low.potential]), curved.gradient[None])
-    _surround(record, frame, rng)
+        start = State(low.position[None], np.array([low.potential]), curvature.gradient[None])
+    _complete_training_set(record, frame, rng)
     return low, frame
 
 
 def _slope(
     record: EvaluationRecord, frame: Whitening, position: np.ndarray, scaled: bool
-) -> Exact | Differences:
+) -> ExactGradient | DifferenceGradient:
     """Return gradients, exact ones if there are any."""
     if record.gradient:
-        return Exact(record)
-    step = np.full(len(position), SMALL) if scaled else FIRST_DIFFERENCE * (1.0 + np.abs(position))
-    return Differences(record, frame, step)
+        return ExactGradient(record)
+    if scaled:
+        step = np.full(len(position), record.settings.initialise.difference)
+    else:
+        step = record.settings.minimise.first_difference * (1.0 + np.abs(position))
+    return DifferenceGradient(record, frame, step)
 
 
 def _axes(inverse: np.ndarray) -> np.ndarray:
@@ -158,19 +155,20 @@ def _axes(inverse: np.ndarray) -> np.ndarray:
     return np.asarray(width[:, None] * (vectors * np.sqrt(np.maximum(values, 1e-12 * values[-1]))))
 
 
-def _surround(record: EvaluationRecord, frame: Whitening, rng: np.random.Generator) -> None:
-    """See that enough positions with mass are known for a surrogate to begin with, nearer and nearer to the centre."""
-    dim = frame.mean.size
-    for turn in range(MOST_TRIES):
-        lacking = FEWEST + FEWEST_EACH * dim - len(record.training().select())
+def _complete_training_set(record: EvaluationRecord, frame: Whitening, rng: np.random.Generator) -> None:
+    """Evaluate until there are enough positions with mass for a first surrogate, nearer and nearer to the centre."""
+    settings, dim = record.settings.initialise, frame.mean.size
+    for turn in range(settings.max_tries):
+        lacking = settings.fewest + settings.fewest_each * dim - len(record.training().select())
         if lacking <= 0:
             break
-        record.evaluate(frame.from_white(NEARER ** (1 + turn) * rng.standard_normal((lacking, dim))))
+        white = settings.nearer ** (1 + turn) * rng.standard_normal((lacking, dim))
+        record.evaluate(frame.from_white(white))
 
 
 def _lowest(record: EvaluationRecord) -> np.ndarray:
-    """Return the position of the lowest potential that is known."""
-    best = min(record.heard, key=lambda each: float(each.potential.min(initial=np.inf)))
+    """Return the position of the lowest potential of this adaptation."""
+    best = min(record.evaluations, key=lambda each: float(each.potential.min(initial=np.inf)))
     return np.asarray(best.position[int(best.potential.argmin())])
 
 
@@ -181,14 +179,17 @@ def _refuse_endless(record: EvaluationRecord, begun: np.ndarray, far: float, pos
         raise improper(record.evaluator.target, away, "goes on rising")
 
 
-def _join(
+def _approach(
     record: EvaluationRecord, start: State, frame: Whitening, lowest: float
 ) -> tuple[np.ndarray, float]:
-    """Bring one more chain nearer to the typical set, of this mode or of another; return where it is, and how high."""
-    dim = start.position.shape[1]
-    calls = FEW_CALLS if record.gradient else 2
+    """Bring one more chain nearer to the typical set, of this mode or another; return its position and potential."""
+    settings = record.settings
+    calls = settings.initialise.calls_of_others
+    if not record.gradient:
+        calls = settings.initialise.calls_of_others_values
     slope = _slope(record, frame, start.position[0], scaled=True)
-    found = minimise(slope, start, frame, calls, enough=lowest + 0.5 * dim + 4.0, scaled=True)
+    enough = lowest + settings.heights.typical(start.position.shape[1])
+    found = minimise(slope, start, frame, calls, enough=enough, scaled=True)
     return found.position, found.potential
 
 
@@ -198,35 +199,124 @@ def _row(state: State, i: int) -> State:
     return State(state.position[i : i + 1], state.potential[i : i + 1], gradient)
 
 
-def on_the_way(frame: Whitening, position: np.ndarray) -> np.ndarray:
+def _towards_centre(frame: Whitening, position: np.ndarray) -> np.ndarray:
     """Return positions on the line to the frame's centre, at the distance of the typical set or nearer."""
     white = frame.to_white(position)
     distance = np.linalg.norm(white, axis=1, keepdims=True)
     return frame.from_white(white * np.minimum(1.0, np.sqrt(white.shape[1]) / np.maximum(distance, 1e-300)))
 
 
-#: Share of the evaluations left that arriving may take.
-SHARE = 0.6
-#: Descents end at radii below this, in units of the prior's spread.
-LEAST_RADIUS = 1e-6
-#: What a trust region learns from: positions within so many radii, which vary at least so much in every direction.
-LOCAL, LEAST_SPREAD = 2.0, 0.15
-#: Draws of the prior of which the lowest is the start of a further descent, for each parameter and one.
-N_FRESH = 2
-#: So many of them, as long as nothing fits the data: a misfit so many standard deviations above what its errors account
-#: for does not.
-MOST_FRESH, FAR_OFF = 3, 6.0
+@dataclass
+class OutputDescent:
+    """One descent on emulated outputs: the lowest position, and a trust region around it.
+
+    Attributes
+    ----------
+    position : ndarray of shape (dim,)
+    potential : float
+        Exact.
+    radius : float
+        In units of the frame.
+    curvature : ndarray of shape (dim, dim) or None
+        Of the emulated potential at the position, in the frame.
+    converged : bool
+        Whether there is nothing more to gain.
+    """
+
+    position: np.ndarray
+    potential: float
+    radius: float
+    curvature: np.ndarray | None = None
+    converged: bool = False
 
 
 @dataclass
-class Arrival(Region):
-    """The descents by which chains arrive, and what they may cost."""
+class TrustRegion:
+    """The steps of descents on emulated outputs; likelihood and prior are exact.
+
+    Parameters
+    ----------
+    record : EvaluationRecord
+    target : ForwardTarget
+    frame : Whitening
+        Of the prior.
+    rng : Generator
+    """
+
+    record: EvaluationRecord
+    target: AnyTarget
+    frame: Whitening
+    rng: np.random.Generator
+
+    def propose(self, descent: OutputDescent, known: TrainingSet) -> tuple[np.ndarray, float] | None:
+        """Return the next position from the data `known`, and the predicted gain; None if there is next to none.
+
+        Then the descent has converged, if the emulator is right where it is, or its radius shrinks.
+        """
+        settings = self.record.settings.trust_region
+        around = Whitening(descent.position, descent.radius * self.frame.factor)
+        # The emulator is to use all of the data, also those at high potentials.
+        height = float(known.potential.min()) + known.typical_height
+        known = replace(known, potential=np.minimum(known.potential, height))
+        recipe = replace(OutputSurrogate.of(self.target), whitening=around)  # type: ignore[arg-type]
+        emulated = recipe.fit(known, self.rng)
+        descent.curvature = (
+            self.frame.factor.T @ emulated.hessian(descent.position[None])[0] @ self.frame.factor
+        )
+        end = self._minimum(emulated, around)
+        before, after = emulated.potential(np.stack([descent.position, end]))
+        gain = float(before - after)
+        if not gain > settings.least_gain:
+            descent.converged = abs(before - descent.potential) < 1.0
+            descent.radius *= settings.shrink
+            return None
+        return end, gain
+
+    def accept(self, descent: OutputDescent, end: np.ndarray, gain: float, potential: float) -> None:
+        """Go to the end of a step if it is lower, and choose the radius by how much of the gain came true."""
+        settings = self.record.settings.trust_region
+        far = np.abs(self.frame.vector_to_white(end - descent.position)).max() > 0.8 * descent.radius
+        ratio = (descent.potential - potential) / gain
+        if potential < descent.potential:
+            descent.position, descent.potential = end, potential
+        if ratio < settings.poor_ratio:
+            descent.radius *= settings.shrink
+        elif ratio > settings.good_ratio and far:
+            descent.radius *= settings.grow
+
+    def _minimum(self, emulated: Fitted, around: Whitening) -> np.ndarray:
+        """Return the minimum inside the trust region."""
+        size = np.diag(around.factor) / np.diag(self.frame.factor)
+        centre, reach = self.frame.to_white(around.mean[None])[0], self.reach
+        low, high = np.clip((-reach - centre) / size, -1.0, 0.0), np.clip((reach - centre) / size, 0.0, 1.0)
+        return surrogate_minimum(emulated, around, around.mean, list(zip(low, high, strict=True)))
+
+    @property
+    def reach(self) -> float:
+        """How far out positions are looked at."""
+        settings, known = self.record.settings.trust_region, self.record.training()
+        lowest = self.frame.to_white(known.position[[int(known.potential.argmin())]])
+        return max(settings.reach, settings.further * float(np.abs(lowest).max()))
+
+    def within(self, white: np.ndarray) -> np.ndarray:
+        """Return positions in the frame, not further out than the reach."""
+        return np.clip(white, -self.reach, self.reach)
+
+
+@dataclass
+class OutputDescents(TrustRegion):
+    """The descents that bring chains to the typical set, and what they may cost."""
 
     most: int = 0
 
     def __post_init__(self) -> None:
-        limit, known = self.record.evaluator.limit, len(self.record)
-        self.most = known + int(SHARE * (limit - known)) if limit is not None else known + 200
+        settings, limit, known = (
+            self.record.settings.initialise,
+            self.record.evaluator.limit,
+            len(self.record),
+        )
+        allowed = settings.output_most if limit is None else int(settings.output_share * (limit - known))
+        self.most = known + allowed
 
     @property
     def is_over(self) -> bool:
@@ -235,43 +325,42 @@ class Arrival(Region):
 
     @property
     def fits(self) -> bool:
-        """Whether the lowest place is as near to the data as errors let it be; not known but for Gaussian ones."""
+        """Whether the lowest position fits the data within their errors; only known for Gaussian likelihoods."""
         likelihood, known = getattr(self.target, "likelihood", None), self.record.training()
         if not isinstance(likelihood, GaussianLikelihood) or known.outputs is None:
             return True
         m = likelihood.data.size
         both = np.stack([likelihood.data, known.outputs[int(known.potential.argmin())]])
         misfit = -2.0 * np.diff(likelihood.log_density(both))[0]
-        return bool(misfit < m + FAR_OFF * np.sqrt(2.0 * m))
+        return bool(misfit < m + self.record.settings.initialise.far_off * np.sqrt(2.0 * m))
 
     def are_low(self, potential: ArrayLike) -> np.ndarray:
         """Return which potentials are those of the typical set, as far as is known."""
-        return np.asarray(potential) < self.record.lowest + typical_height(self.frame.mean.size)
+        height = self.record.settings.heights.training(self.frame.mean.size)
+        return np.asarray(potential) < self.record.lowest + height
 
-    def begin(self, position: np.ndarray) -> Descent:
+    def begin(self, position: np.ndarray) -> OutputDescent:
         """Return a descent from the lowest of positions."""
         found = self.record.evaluate(position)
         lowest = int(found.potential.argmin())
-        return Descent(found.position[lowest], float(found.potential[lowest]), 1.0)
+        return OutputDescent(found.position[lowest], float(found.potential[lowest]), 1.0)
 
-    def descend(self, descent: Descent) -> None:
+    def descend(self, descent: OutputDescent) -> None:
         """Follow the trust region to its end."""
-        while not (descent.settled or self.is_over or descent.radius < LEAST_RADIUS):
-            self._step(descent)
+        least = self.record.settings.initialise.least_radius
+        while not (descent.converged or self.is_over or descent.radius < least):
+            proposed = self.propose(descent, self._local(descent))
+            if proposed is not None:
+                end, gain = proposed
+                self.accept(descent, end, gain, float(self.record.evaluate(end[None]).potential[0]))
 
-    def _step(self, descent: Descent) -> None:
-        proposed = self.propose(descent, self._local(descent))
-        if proposed is not None:
-            end, gain = proposed
-            self.judge(descent, end, gain, float(self.record.evaluate(end[None]).potential[0]))
-
-    def _local(self, descent: Descent) -> TrainingSet:
-        """Return what is known within the trust region; pay for directions that have not been looked at."""
+    def _local(self, descent: OutputDescent) -> TrainingSet:
+        """Return the data within the trust region; evaluate in directions that have not been looked at."""
         dim = descent.position.size
         known, apart = self._nearest(descent)
         _, sizes, axes = np.linalg.svd(apart / descent.radius, full_matrices=True)
         sizes = np.concatenate([sizes, np.zeros(dim - len(sizes))])
-        lacking = axes[sizes < LEAST_SPREAD]
+        lacking = axes[sizes < self.record.settings.initialise.least_spread]
         if len(lacking):
             signs = self.rng.choice([-0.5, 0.5], size=(len(lacking), 1))
             centre = self.frame.to_white(descent.position[None])
@@ -280,53 +369,85 @@ class Arrival(Region):
             known, _ = self._nearest(descent)
         return known
 
-    def _nearest(self, descent: Descent) -> tuple[TrainingSet, np.ndarray]:
+    def _nearest(self, descent: OutputDescent) -> tuple[TrainingSet, np.ndarray]:
         known = self.record.training()
         dim = known.dim
         apart = self.frame.vector_to_white(known.position - descent.position)
         distance = np.linalg.norm(apart, axis=1)
         most = np.sort(distance)[: (dim + 1) * (dim + 4) // 2][-1]
-        chosen = distance <= min(most, LOCAL * descent.radius)
+        chosen = distance <= min(most, self.record.settings.initialise.local * descent.radius)
         return known.rows(chosen), apart[chosen]
 
 
-def arrive(
-    arrival: Arrival,
+def find_by_outputs(record: EvaluationRecord, candidates: Candidates, state: State) -> Start:
+    """Run the model at draws from the prior, then follow its emulator to the typical set."""
+    settings = record.settings
+    target, rng, dim = candidates.target, candidates.rng, state.position.shape[1]
+    prior = prior_draws(target, rng, settings.initialise.n_prior)
+    frame = Whitening.from_positions(prior)
+    n_different = len(np.unique(state.position, axis=0))  # all chains may start at one position
+    record.evaluate(prior[: max(dim + 2 - n_different, 0)])
+    descents = OutputDescents(record, target, frame, rng)
+    position, potential = np.array(state.position), np.array(state.potential)
+    radius = np.full(len(position), np.sqrt(dim))
+    for _ in range(settings.initialise.max_rounds):
+        candidates.train(frame)
+        surrogate = candidates.surrogate
+        ends = np.stack([surrogate_minimum(surrogate, frame, each, iterations=50) for each in position])
+        step_size = find_step_size(surrogate, frame, ends, rng, 1.0, everywhere=False, settings=settings)
+        kernel = surrogate_kernel(surrogate, frame, step_size, 1.0, 1, settings=settings)
+        ends, _ = move(kernel, ends, rng)
+        ends = _no_further(frame, position, ends, radius)
+        ends = frame.from_white(descents.within(frame.to_white(ends)))
+        found = record.evaluate(ends).potential
+        lower = found < potential
+        gain = np.where(lower, potential - found, 0.0)
+        position[lower], potential[lower] = record.evaluations[-1].position[lower], found[lower]
+        radius *= np.where(lower, 2.0, 0.5)
+        near = potential < record.lowest + settings.heights.training(dim)
+        if near.all() and gain.max() < settings.heights.typical(dim):
+            break
+    candidates.fitted = {}
+    return follow_trust_regions(descents, position, potential, radius, iter(prior[::-1]))
+
+
+def follow_trust_regions(
+    region: OutputDescents,
     position: np.ndarray,
     potential: np.ndarray,
     radius: np.ndarray,
     fresh: Iterator[np.ndarray],
 ) -> Start:
-    """Descend until two chains agree on what fits the data; those that are still far up start again there.
+    """Descend until two chains agree on a fit of the data; chains that are still far up start again there.
 
     Parameters
     ----------
-    arrival : Arrival
+    region : OutputDescents
     position, potential, radius
-        Of the chains, as they have come so far; the lowest of them goes first.
+        Of the chains so far; the lowest of them goes first.
     fresh : iterator of ndarray of shape (dim,)
         Draws of the prior, as positions.
     """
+    settings = region.record.settings.initialise
     position, potential, descents = np.array(position), np.array(potential), []
     for chain in np.argsort(potential):
-        earned = float(np.clip(radius[chain], 0.1, 3.0))
-        descents.append(Descent(position[chain].copy(), float(potential[chain]), earned))
-        arrival.descend(descents[-1])
+        first_radius = float(np.clip(radius[chain], 0.1, 3.0))
+        descents.append(OutputDescent(position[chain].copy(), float(potential[chain]), first_radius))
+        region.descend(descents[-1])
         position[chain], potential[chain] = descents[-1].position, descents[-1].potential
-        if arrival.is_over or (arrival.fits and np.sum(arrival.are_low(potential)) > 1):
+        if region.is_over or (region.fits and np.sum(region.are_low(potential)) > 1):
             break
-    while not (arrival.is_over or arrival.fits or len(descents) >= len(position) + MOST_FRESH):
-        descents.append(
-            arrival.begin(np.stack([next(fresh) for _ in range(N_FRESH * (position.shape[1] + 1))]))
-        )
-        arrival.descend(descents[-1])
-    ends = [each for each in descents if arrival.are_low(each.potential)]
-    frame = _frame(min(ends, key=lambda each: each.potential), arrival.frame) if ends else arrival.frame
-    return Start(_gathered(arrival, position, potential, ends, frame), frame)
+    n_draws = settings.n_fresh * (position.shape[1] + 1)
+    while not (region.is_over or region.fits or len(descents) >= len(position) + settings.max_fresh):
+        descents.append(region.begin(np.stack([next(fresh) for _ in range(n_draws)])))
+        region.descend(descents[-1])
+    ends = [each for each in descents if region.are_low(each.potential)]
+    frame = _frame_at(min(ends, key=lambda each: each.potential), region.frame) if ends else region.frame
+    return Start(_start_again(region, position, potential, ends, frame), frame)
 
 
-def _frame(lowest: Descent, frame: Whitening) -> Whitening:
-    """Return coordinates from the curvature at the lowest place, nowhere wider than the prior."""
+def _frame_at(lowest: OutputDescent, frame: Whitening) -> Whitening:
+    """Return coordinates from the curvature at the lowest position, nowhere wider than the prior."""
     if lowest.curvature is None or not np.isfinite(lowest.curvature).all():
         return frame
     values, vectors = np.linalg.eigh(lowest.curvature)
@@ -334,57 +455,29 @@ def _frame(lowest: Descent, frame: Whitening) -> Whitening:
     return Whitening(lowest.position, np.linalg.cholesky(root @ root.T))
 
 
-def _gathered(
-    arrival: Arrival, position: np.ndarray, potential: np.ndarray, ends: list[Descent], frame: Whitening
+def _start_again(
+    region: OutputDescents,
+    position: np.ndarray,
+    potential: np.ndarray,
+    ends: list[OutputDescent],
+    frame: Whitening,
 ) -> np.ndarray:
-    """Return the positions of chains, of those that are still far up around where descents have ended, in turn."""
-    lost = np.flatnonzero(~arrival.are_low(potential))
+    """Return the positions of chains; those still far up are drawn around the ends of descents, in turn."""
+    lost = np.flatnonzero(~region.are_low(potential))
     if len(lost) and ends:
-        homes = np.stack([ends[i % len(ends)].position for i in range(len(lost))])
-        white = arrival.rng.standard_normal(homes.shape)
-        found = arrival.record.evaluate(homes + white @ frame.factor.T)
-        position[lost] = np.where(arrival.are_low(found.potential)[:, None], found.position, homes)
+        centres = np.stack([ends[i % len(ends)].position for i in range(len(lost))])
+        white = region.rng.standard_normal(centres.shape)
+        found = region.record.evaluate(centres + white @ frame.factor.T)
+        position[lost] = np.where(region.are_low(found.potential)[:, None], found.position, centres)
     return position
 
 
-N_PRIOR = 200
-MOST_ROUNDS = 15
-
-
-def find_by_outputs(record: EvaluationRecord, candidates: Candidates, state: State) -> Start:
-    """Run the model at draws from the prior, then follow its emulator to the typical set."""
-    target, rng, dim = candidates.target, candidates.rng, state.position.shape[1]
-    prior = prior_draws(target, rng)
-    frame = Whitening.from_positions(prior)
-    n_different = len(np.unique(state.position, axis=0))  # all chains may start at one place
-    record.evaluate(prior[: max(dim + 2 - n_different, 0)])
-    arrival = Arrival(record, target, frame, rng)
-    position, potential = np.array(state.position), np.array(state.potential)
-    radius = np.full(len(position), np.sqrt(dim))
-    for _ in range(MOST_ROUNDS):
-        candidates.train(frame)
-        ends = np.stack([minimum(candidates.surrogate, frame, each, iterations=50) for each in position])
-        step_size = find_step(candidates.surrogate, frame, ends, rng, 1.0, everywhere=False)
-        ends, _ = walk(transition(candidates.surrogate, frame, step_size, 1.0, 1), ends, rng)
-        ends = frame.from_white(arrival.within(frame.to_white(_no_further(frame, position, ends, radius))))
-        found = record.evaluate(ends).potential
-        lower = found < potential
-        gain = np.where(lower, potential - found, 0.0)
-        position[lower], potential[lower] = record.heard[-1].position[lower], found[lower]
-        radius *= np.where(lower, 2.0, 0.5)
-        near = potential < record.lowest + typical_height(dim)
-        if near.all() and gain.max() < 0.5 * dim + 4.0:
-            break
-    candidates.fitted = {}
-    return arrive(arrival, position, potential, radius, iter(prior[::-1]))
-
-
-def prior_draws(target: AnyTarget, rng: np.random.Generator) -> np.ndarray:
-    """Return draws from the prior, as positions; uniform ones where it cannot be drawn from."""
+def prior_draws(target: AnyTarget, rng: np.random.Generator, n: int) -> np.ndarray:
+    """Return `n` draws from the prior, as positions; uniform ones if it cannot be drawn from."""
     first = target.sample_start(rng)
     if first is None:
-        return rng.uniform(-2.0, 2.0, (N_PRIOR, target.dim))
-    draws = np.stack([first, *(np.asarray(target.sample_start(rng)) for _ in range(N_PRIOR - 1))])
+        return rng.uniform(-2.0, 2.0, (n, target.dim))
+    draws = np.stack([first, *(np.asarray(target.sample_start(rng)) for _ in range(n - 1))])
     return np.asarray(target.transform.to_position(draws))
 
 
@@ -394,3 +487,27 @@ def _no_further(frame: Whitening, position: np.ndarray, ends: np.ndarray, radius
     distance = np.linalg.norm(way, axis=1)
     share = np.minimum(1.0, radius / np.maximum(distance, 1e-300))
     return position + share[:, None] * (ends - position)
+
+
+def surrogate_minimum(
+    surrogate: Fitted,
+    frame: Whitening,
+    position: np.ndarray,
+    bounds: list[tuple[float, float]] | None = None,
+    iterations: int = 200,
+) -> np.ndarray:
+    """Return a minimum of the surrogate near a position, within bounds in the frame."""
+    from scipy.optimize import minimize  # slow to import
+
+    def height(white: np.ndarray) -> tuple[float, np.ndarray]:
+        with np.errstate(all="ignore"):
+            potential, gradient = surrogate.potential_and_gradient(frame.from_white(white[None]))
+        if not (np.isfinite(potential).all() and np.isfinite(gradient).all()):
+            return 1e100, np.zeros_like(white)
+        return float(potential[0]), frame.gradient_to_white(gradient)[0]
+
+    start = frame.to_white(position[None])[0]
+    found = minimize(
+        height, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": iterations}
+    )
+    return frame.from_white(found.x[None])[0]

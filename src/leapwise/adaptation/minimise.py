@@ -1,63 +1,50 @@
-r"""Minimise the potential from wherever a chain starts: BFGS with a line search that survives bad starts.
+r"""Minimise the potential from wherever a chain starts, and measure the curvature at the minimum.
 
-A start drawn from uniform(-2, 2) may lie :math:`10^6` standard deviations from the mode, where the potential is
-:math:`10^{12}` above its minimum, or next to where it is infinite. So a step is short at first and grows as long as
-it succeeds, a trial of infinite potential is shortened by ten, and each line is searched by cubic interpolation through
-the values and slopes at its ends (Nocedal and Wright, 2006, section 3.5), until the potential has fallen enough and the
-slope along it has. The inverse Hessian is the dense one of BFGS,
+**Descent.** A start drawn from uniform(-2, 2) may lie :math:`10^6` standard deviations from the mode, where the
+potential is :math:`10^{12}` above its minimum, or next to where it is infinite. So BFGS starts with a short step that
+grows as long as it succeeds, and shortens a trial of infinite potential by ten. Each line is searched by cubic
+interpolation through the values and slopes at its ends (Nocedal and Wright, 2006, section 3.5), until the potential has
+fallen enough and the slope along it has too. The inverse Hessian is the dense one of BFGS,
 
 .. math:: H \leftarrow (I - \rho s y^T) H (I - \rho y s^T) + \rho s s^T, \qquad \rho = 1 / y^T s,
 
-in the coordinates of a frame, in which scales are to be alike as far as they are known.
+in the coordinates of a frame. A descent ends where :math:`\tfrac12 g^T H g`, how far a quadratic would still fall, is
+small. Whether that estimate was right is shown by the curvature, which is measured next.
 
-The end of a descent is what it has found, not a promise: :math:`\tfrac12 g^T H g`, how far a quadratic would still
-fall, is small there. Who measures the curvature at the end can tell whether that is true.
+**Curvature.** With gradients, one gradient is evaluated a step away along each axis. With values alone, one value is
+evaluated on each side and one for each pair of axes. `StepLengths` finds steps along which the potential rises by
+enough to be told from rounding, but which stay within the typical set. In units of their own curvature no axis is wider
+than the others; the eigenvalues of the remaining matrix show correlations. A direction in which the potential hardly
+bends is a difference of large numbers: if intercept and slope of a regression are correlated by 0.9999, an error of one
+part in :math:`10^4` is all there is. So directions that are much wider than the usual one are measured again, along
+themselves and with steps as long as they seem wide, until none is wider than it seemed. Negative curvature counts by
+its size.
 
-Trust regions on emulated outputs: the step of a descent to where a forward model fits its data.
-
-Outputs are emulated from what is known near the lowest position of a descent. The minimum of the emulated potential
-within a radius is where it goes next; the radius grows where that was predicted and shrinks where it was not. All but
-the emulator is exact: likelihood and prior are as they are.
+**No end.** Where the potential rises by nothing, however far one goes, the posterior is improper or its scales are too
+far apart for floating-point numbers. That is an error.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from leapwise.adaptation.record import EvaluationRecord
-from leapwise.kernels import State
-from leapwise.surrogates import Fitted, OutputSurrogate, TrainingSet, Whitening
+from leapwise.adaptation.settings import DEFAULT, CurvatureSettings, MinimiseSettings
+from leapwise.dynamics import DenseMetric
+from leapwise.errors import ImproperError
+from leapwise.kernels import State, SurrogateTransition
+from leapwise.surrogates import Whitening
 from leapwise.targets import AnyTarget
 
-#: A descent ends when so many iterations have gained no more than this, and a quadratic would not fall further either.
-PATIENCE, GAIN = 3, 0.3
-#: It ends at once where a quadratic would fall no further than this, if it began with the curvature of the posterior.
-LITTLE = 0.05
-#: Length of the first step, in units of the frame; and how many times as long as the last the next may be.
-FIRST_STEP, GROWTH = 1.0, 30.0
-#: A step must gain this share of what the slope promises, and reduce the slope to this share of itself.
-LEAST_GAIN, LEAST_BEND = 1e-3, 0.7
-#: Share of a step that is tried next if its end has no potential, and between which shares interpolation may choose.
-OUT_OF_INFINITY, SHORTEST, LONGEST = 0.1, 0.05, 0.7
-#: Trials on one line, and what the slope must promise for another one.
-MOST_TRIALS, LEAST_WORTH = 12, 1e-3
-#: Steps of differences relative to the position at first, and as a share of the posterior's width once that is known.
-FIRST_DIFFERENCE, DIFFERENCE = 1e-4, 0.05
-#: A difference below this, relative to the potential, is rounding: the step is made longer by so much.
-ROUNDING, LONGER = 1e-11, 30.0
 
-#: Potential and gradient at one position, which may be known.
-Slope = Callable[[np.ndarray], tuple[float, np.ndarray]]
-
-
-class Exact:
-    """Potential and gradient, from the target."""
+class ExactGradient:
+    """Potential and gradient from the target."""
 
     def __init__(self, record: EvaluationRecord) -> None:
-        self._record = record
+        self._record, self.settings = record, record.settings.minimise
 
     def __call__(self, position: np.ndarray, below: float = np.inf) -> tuple[float, np.ndarray]:
         """Evaluate one position."""
@@ -66,17 +53,17 @@ class Exact:
         return float(found.potential[0]), found.gradient[0]
 
     def at(self, state: State) -> np.ndarray:
-        """Return the gradient at a state of one chain, whose potential is known."""
+        """Return the gradient at the state of one chain, whose potential is known."""
         if state.gradient is None or not np.isfinite(state.gradient).all():
             return self(state.position[0])[1]
         return np.asarray(state.gradient[0])
 
-    def learn(self, widths: np.ndarray) -> None:
-        """Need no widths."""
+    def adapt(self, widths: np.ndarray) -> None:
+        """Do nothing: exact gradients need no steps."""
 
 
-class Differences:
-    """Potential and differences to one neighbour along each axis, with steps that adapt to what they meet.
+class DifferenceGradient:
+    """Potential and differences to one neighbour along each axis; their steps adapt to the changes they measure.
 
     Parameters
     ----------
@@ -84,38 +71,42 @@ class Differences:
     frame : Whitening
         Along whose axes differences are taken.
     step : ndarray of shape (dim,)
-        Their first lengths, in units of the frame.
+        First lengths, in units of the frame.
     """
 
     def __init__(self, record: EvaluationRecord, frame: Whitening, step: np.ndarray) -> None:
         self._record, self._frame, self._step = record, frame, step
+        self.settings = record.settings.minimise
 
     def __call__(self, position: np.ndarray, below: float = np.inf) -> tuple[float, np.ndarray]:
-        """Evaluate one position, and its neighbours if its potential is low enough; the gradient is NaN if not."""
+        """Evaluate one position, and its neighbours if its potential is below `below`; else the gradient is NaN."""
         here = float(self._record.evaluate(position[None]).potential[0])
         if not here < below:
             return here, np.full(len(position), np.nan)
         return here, self._gradient(position, here)
 
     def at(self, state: State) -> np.ndarray:
-        """Return the gradient at a state of one chain, whose potential is known."""
+        """Return the gradient at the state of one chain, whose potential is known."""
         return self._gradient(state.position[0], float(state.potential[0]))
 
-    def learn(self, widths: np.ndarray) -> None:
+    def adapt(self, widths: np.ndarray) -> None:
         """Take steps that are short against the widths of the posterior along the axes."""
+        longer = self.settings.longer
         known = np.isfinite(widths) & (widths > 0)
-        wanted = np.where(known, DIFFERENCE * widths, self._step)
-        self._step = np.clip(wanted, self._step / LONGER, self._step * LONGER)
+        wanted = np.where(known, self.settings.difference * widths, self._step)
+        self._step = np.clip(wanted, self._step / longer, self._step * longer)
 
     def _gradient(self, position: np.ndarray, here: float) -> np.ndarray:
         step = self._step
         change = self._changes(position, here, step, np.ones(len(step), dtype=bool))
         lost = ~np.isfinite(change)
-        if lost.any():  # an edge: the neighbour on the other side
+        if lost.any():  # an edge of the support: take the neighbour on the other side
             step = np.where(lost, -step, step)
             change[lost] = self._changes(position, here, step, lost)[lost]
-        small = np.abs(change) <= ROUNDING * max(1.0, abs(here))
-        self._step = self._step * np.where(small, LONGER, np.where(np.isfinite(change), 1.0, 0.1))
+        small = np.abs(change) <= self.settings.rounding * max(1.0, abs(here))
+        self._step = self._step * np.where(
+            small, self.settings.longer, np.where(np.isfinite(change), 1.0, 0.1)
+        )
         with np.errstate(invalid="ignore"):
             white = np.where(np.isfinite(change), change / step, 0.0)
         return np.asarray(self._frame.gradient_from_white(white[None])[0])
@@ -128,7 +119,7 @@ class Differences:
 
 
 @dataclass(frozen=True, eq=False)
-class Descended:
+class LocalMinimum:
     """Where a descent has ended.
 
     Attributes
@@ -136,33 +127,33 @@ class Descended:
     position, gradient : ndarray of shape (dim,)
     potential : float
     inverse : ndarray of shape (dim, dim)
-        Inverse Hessian as far as BFGS knows it, in the coordinates of the caller.
-    settled : bool
-        Whether it ended because there was no more to gain, not because it was out of calls.
+        BFGS's inverse Hessian, in the coordinates of positions.
+    converged : bool
+        Whether it ended because there was no more to gain, not because it ran out of calls.
     """
 
     position: np.ndarray
     potential: float
     gradient: np.ndarray
     inverse: np.ndarray
-    settled: bool
+    converged: bool
 
 
 def minimise(
-    slope: Exact | Differences,
+    slope: ExactGradient | DifferenceGradient,
     start: State,
     frame: Whitening,
     most_calls: int,
     *,
     enough: float = -np.inf,
     scaled: bool = False,
-    told: Callable[[np.ndarray], None] = lambda position: None,
-) -> Descended:
-    """Descend from a state of one chain.
+    check: Callable[[np.ndarray], None] = lambda position: None,
+) -> LocalMinimum:
+    """Descend from the state of one chain.
 
     Parameters
     ----------
-    slope : Exact or Differences
+    slope : ExactGradient or DifferenceGradient
         Potentials and gradients.
     start : State
         Evaluated.
@@ -174,40 +165,42 @@ def minimise(
         A potential that is low enough.
     scaled : bool
         Whether the frame has the scale of the posterior, so that the first step is Newton's.
-    told : callable
-        Is told every position that was gone to, and may raise.
+    check : callable
+        Is called with every new position, and may raise.
     """
+    settings = slope.settings
     dim, n_calls = len(frame.mean), 0
     position, potential = np.array(start.position[0]), float(start.potential[0])
     gradient = slope.at(start)
-    inverse, past, settled, in_scale = np.eye(dim), [potential], False, scaled
+    inverse, past, converged, in_scale = np.eye(dim), [potential], False, scaled
     # In a frame of the right scale the first step is Newton's, but not far beyond its centre.
-    longest = FIRST_STEP + (2.0 * float(np.linalg.norm(frame.to_white(start.position))) if scaled else 0.0)
+    longest = settings.first_step
+    longest += 2.0 * float(np.linalg.norm(frame.to_white(start.position))) if scaled else 0.0
     while n_calls < most_calls and potential > enough:
         white = frame.gradient_to_white(gradient[None])[0]
         step = -inverse @ white
         falls = float(step @ white)
         if not falls < 0:
             if not scaled:  # no slope at all
-                settled = True
+                converged = True
                 break
             inverse, scaled = np.eye(dim), False
             continue
         length = float(np.linalg.norm(step))
         share = min(1.0, longest / length) if scaled else longest / length
-        line = _search(slope, frame, position, potential, falls, step, share, most_calls - n_calls)
+        line = _search_line(slope, frame, position, potential, falls, step, share, most_calls - n_calls)
         n_calls += line.n_calls
         if line.position is None:
-            if not scaled:  # not even straight down is there anything lower
-                settled = True
+            if not scaled:  # nothing is lower, not even along steepest descent
+                converged = True
                 break
-            inverse, scaled, longest = np.eye(dim), False, min(FIRST_STEP, longest)
-            settled = _is_over(past, -falls)
-            if settled:
+            inverse, scaled, longest = np.eye(dim), False, min(settings.first_step, longest)
+            converged = _is_over(past, -falls, settings)
+            if converged:
                 break
             past.append(potential)
             continue
-        told(line.position)
+        check(line.position)
         moved = line.share * step
         change = frame.gradient_to_white(line.gradient[None])[0] - white
         along = float(moved @ change)
@@ -216,27 +209,29 @@ def minimise(
                 inverse, scaled = along / float(change @ change) * np.eye(dim), True
             across = np.eye(dim) - np.outer(moved, change) / along
             inverse = across @ inverse @ across.T + np.outer(moved, moved) / along
-        longest = GROWTH * float(np.linalg.norm(moved))
+        longest = settings.growth * float(np.linalg.norm(moved))
         position, potential, gradient = line.position, line.potential, line.gradient
         if scaled:
-            slope.learn(_widths(inverse))
+            slope.adapt(_widths(inverse))
         past.append(potential)
         white = frame.gradient_to_white(gradient[None])[0]
         decrement = float(white @ inverse @ white)
-        settled = _is_over(past, decrement) or (in_scale and 0.5 * decrement < LITTLE)
-        if settled:
+        small = in_scale and 0.5 * decrement < settings.small_gain
+        converged = _is_over(past, decrement, settings) or small
+        if converged:
             break
     inverse = frame.factor @ inverse @ frame.factor.T
-    return Descended(position, potential, gradient, 0.5 * (inverse + inverse.T), settled)
+    return LocalMinimum(position, potential, gradient, 0.5 * (inverse + inverse.T), converged)
 
 
-def _is_over(past: list[float], decrement: float) -> bool:
-    """Whether nothing is gained any more, nor would be by a quadratic with this squared Newton decrement."""
-    return len(past) > PATIENCE and past[-1 - PATIENCE] - past[-1] < GAIN and 0.5 * decrement < 10.0 * GAIN
+def _is_over(past: list[float], decrement: float, settings: MinimiseSettings) -> bool:
+    """Return whether nothing is gained any more, nor would be by a quadratic with this squared Newton decrement."""
+    patience, gain = settings.patience, settings.gain
+    return len(past) > patience and past[-1 - patience] - past[-1] < gain and 0.5 * decrement < 10.0 * gain
 
 
 def _widths(inverse: np.ndarray) -> np.ndarray:
-    """Return how wide a quadratic is along each axis with the others held fixed."""
+    """Return the conditional widths of a quadratic along each axis, with the others held fixed."""
     values, vectors = np.linalg.eigh(0.5 * (inverse + inverse.T))
     values = np.maximum(values, 1e-12 * values[-1])
     return np.asarray(np.sum(vectors**2 / values, axis=1) ** -0.5)
@@ -253,8 +248,8 @@ class _Line:
     n_calls: int
 
 
-def _search(
-    slope: Exact | Differences,
+def _search_line(
+    slope: ExactGradient | DifferenceGradient,
     frame: Whitening,
     position: np.ndarray,
     potential: float,
@@ -264,31 +259,36 @@ def _search(
     most_calls: int,
 ) -> _Line:
     """Look along a step for a lower potential where the slope is less steep; `falls` is the slope along it."""
+    settings = slope.settings
     best = _Line(None, potential, step, 0.0, 0)
     low, low_value, low_slope, high = 0.0, potential, falls, np.inf
     n_calls = 0
-    for n_calls in range(1, min(MOST_TRIALS, most_calls) + 1):
-        there, enough = position + share * (frame.factor @ step), potential + LEAST_GAIN * share * falls
+    for n_calls in range(1, min(settings.max_trials, most_calls) + 1):
+        there = position + share * (frame.factor @ step)
+        enough = potential + settings.sufficient_decrease * share * falls
         value, gradient = slope(there, min(enough, low_value))
         along = float(frame.gradient_to_white(gradient[None])[0] @ step)
         if not value < min(enough, low_value):
             high = share
-            share = low + (high - low) * _interpolated(low_value, low_slope, value, along, high - low)
+            inside = _interpolated(low_value, low_slope, value, along, high - low, settings)
+            share = low + (high - low) * inside
         else:
             best = _Line(there, value, gradient, share, n_calls)
-            if along > LEAST_BEND * falls:  # no longer steep, or rising again
+            if along > settings.curvature_condition * falls:  # no longer steep, or rising again
                 break
             low, low_value, low_slope = share, value, along
             share = 0.5 * (low + high) if high < np.inf else share * _extrapolated(falls, along)
-        if high - low <= 1e-10 * high or -share * falls < LEAST_WORTH:
+        if high - low <= 1e-10 * high or -share * falls < settings.least_promise:
             break
     return _Line(best.position, best.potential, best.gradient, best.share, n_calls)
 
 
-def _interpolated(low: float, low_slope: float, high: float, high_slope: float, width: float) -> float:
+def _interpolated(
+    low: float, low_slope: float, high: float, high_slope: float, width: float, settings: MinimiseSettings
+) -> float:
     """Return the share of an interval at which a cubic through values and slopes at its ends is lowest."""
     if not np.isfinite(high):
-        return OUT_OF_INFINITY
+        return settings.after_infinity
     with np.errstate(all="ignore"):
         begin, end = np.float64(low_slope), np.float64(high_slope)
         first = begin + end - 3.0 * np.float64(high - low) / width
@@ -296,136 +296,258 @@ def _interpolated(low: float, low_slope: float, high: float, high_slope: float, 
         share = 1.0 - (end + root - first) / (end - begin + 2.0 * root)
         if np.isnan(end):  # a parabola, where the slope at the far end is not known
             share = -0.5 * begin * width / (high - low - begin * width)
-    return float(np.clip(share, SHORTEST, LONGEST)) if np.isfinite(share) else 0.5
+    return float(np.clip(share, settings.shortest, settings.longest)) if np.isfinite(share) else 0.5
 
 
 def _extrapolated(first: float, last: float) -> float:
-    """Return how many times as far to go where the slope is still steep: to where a parabola would have none."""
+    """Return how many times as far to go where the slope is still steep: to where a parabola would be flat."""
     ratio = last / first
     return float(np.clip(1.0 / (1.0 - ratio), 2.0, 10.0)) if ratio < 1.0 else 10.0
 
 
-#: Positions are looked at so far out of the prior's draws, in units of their spread, and so many times as far as the
-#: lowest one: models need not work further out.
-REACH, FURTHER = 3.5, 1.5
-#: Descents end at gains below this.
-OUTPUT_GAIN = 0.5
-
-
-@dataclass
-class Descent:
-    """A trust region around the lowest position of one chain.
+@dataclass(frozen=True, eq=False)
+class LocalCurvature:
+    """The curvature at the end of a descent.
 
     Attributes
     ----------
-    position : ndarray of shape (dim,)
-    potential : float
-        Exact.
-    radius : float
-        In units of the frame.
-    curvature : ndarray of shape (dim, dim) or None
-        Of the emulated potential at the position, in the frame.
-    settled : bool
-        Whether there is nothing more to gain.
+    frame : Whitening
+        Coordinates in which it is about the identity, centred there.
+    gradient : ndarray of shape (dim,)
+    falls : float
+        How far a quadratic of this curvature would still fall.
     """
 
-    position: np.ndarray
-    potential: float
-    radius: float
-    curvature: np.ndarray | None = None
-    settled: bool = False
+    frame: Whitening
+    gradient: np.ndarray
+    falls: float
 
 
-@dataclass
-class Region:
-    """What descents have in common.
+def measure_curvature(record: EvaluationRecord, low: LocalMinimum, axes: np.ndarray) -> LocalCurvature:
+    """Measure the curvature at the end of a descent, first along some `axes`, the columns of a matrix."""
+    settings = record.settings.curvature
+    unsure, gradient = np.arange(len(axes)), low.gradient
+    for turn in range(settings.max_turns):
+        if record.gradient:
+            bend = _by_gradients(record, low, axes, unsure)
+        else:
+            bend, slope = _by_values(record, low, axes, unsure)
+            if turn == 0:  # better than the one-sided differences of the descent
+                gradient = np.linalg.solve(axes.T, slope)
+        width = 1.0 / np.sqrt(np.diag(bend))
+        values, vectors = np.linalg.eigh(bend * width * width[:, None])
+        unsure = np.flatnonzero(values < settings.unsure)
+        is_last = turn == settings.max_turns - 1 or not unsure.size
+        size = np.maximum(np.abs(values), settings.floor if is_last else settings.softest)
+        axes = axes * width @ (vectors / np.sqrt(size))
+        if is_last:
+            break
+    white = axes.T @ gradient
+    return LocalCurvature(Whitening(low.position, lower_factor(axes)), gradient, 0.5 * float(white @ white))
+
+
+def lower_factor(axes: np.ndarray) -> np.ndarray:
+    """Return the lower triangular F with ``F @ F.T == axes @ axes.T``, without that product: it squares scales."""
+    triangle = np.linalg.qr(axes.T)[1].T
+    return np.asarray(triangle * np.where(np.diag(triangle) < 0, -1.0, 1.0))
+
+
+def _by_gradients(
+    record: EvaluationRecord, low: LocalMinimum, axes: np.ndarray, unsure: np.ndarray
+) -> np.ndarray:
+    """Return the Hessian in coordinates along the axes, of which all but `unsure` have unit curvature."""
+    steps = StepLengths(low.position, axes[:, unsure], record.settings.curvature)
+    here, rows = axes.T @ low.gradient, np.zeros((len(unsure), len(axes)))
+
+    def rises(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        asked = steps.todo
+        away = record.evaluate(places)
+        assert away.gradient is not None
+        finite = np.isfinite(away.potential)
+        there = away.gradient @ axes
+        rows[asked[finite]] = ((there - here) / steps.step[asked, None])[finite]
+        own = unsure[asked]
+        each = np.arange(len(asked))
+        size = np.abs(there[each, own]) + np.abs(here[own])
+        bend = np.abs(there[each, own] - here[own]) / np.where(size > 0, size, 1.0)
+        return away.potential - low.potential, bend
+
+    steps.find(rises, record.evaluator.target)
+    return _symmetric(rows, unsure, steps.step)
+
+
+def _by_values(
+    record: EvaluationRecord, low: LocalMinimum, axes: np.ndarray, unsure: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the same from values, and the gradient along the axes, zero along those of unit curvature."""
+    dim, n = len(axes), len(unsure)
+    steps = StepLengths(low.position, axes[:, unsure], record.settings.curvature)
+    both_ways = np.zeros((2, n))
+
+    def rises(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        found = (
+            record.evaluate(np.concatenate([places, 2.0 * low.position - places])).potential - low.potential
+        )
+        up, down = both_ways[:, steps.todo] = found.reshape(2, -1)
+        with np.errstate(invalid="ignore"):
+            size = np.abs(up) + np.abs(down)
+            bend = np.where(np.isfinite(size) & (size > 0), np.abs(up + down) / size, 1.0)
+        return np.maximum(np.abs(up), np.abs(down)), bend
+
+    steps.find(rises, record.evaluator.target)
+    step, rise = np.ones(dim), np.zeros(dim)
+    step[unsure], rise[unsure], down = steps.step, both_ways[0], both_ways[1]
+    sure = np.setdiff1d(np.arange(dim), unsure)
+    moves = axes * step
+    if sure.size:
+        rise[sure] = record.evaluate(low.position + moves[:, sure].T).potential - low.potential
+    one, other = np.triu_indices(dim, 1)
+    asked = np.isin(one, unsure) | np.isin(other, unsure)
+    one, other = one[asked], other[asked]
+    both = record.evaluate(low.position + moves[:, one].T + moves[:, other].T).potential - low.potential
+    bend, slope = np.eye(dim), np.zeros(dim)
+    with np.errstate(invalid="ignore"):
+        cross = (both - rise[one] - rise[other]) / (step[one] * step[other])
+        own = (rise[unsure] + down) / step[unsure] ** 2
+        slope[unsure] = (rise[unsure] - down) / (2.0 * step[unsure])
+    bend[one, other] = bend[other, one] = np.where(np.isfinite(cross), cross, 0.0)
+    bend[unsure, unsure] = np.where(np.isfinite(own) & (own > 0), own, step[unsure] ** -2.0)
+    return bend, np.where(np.isfinite(slope), slope, 0.0)
+
+
+def _symmetric(rows: np.ndarray, unsure: np.ndarray, step: np.ndarray) -> np.ndarray:
+    """Return a Hessian from its `unsure` rows; it is the identity elsewhere.
+
+    Where nothing bends along an axis, or it bends the wrong way, the step is the only known width.
+    """
+    bend = np.eye(rows.shape[1])
+    bend[unsure], bend[:, unsure] = rows, rows.T
+    square = rows[:, unsure]
+    bend[np.ix_(unsure, unsure)] = 0.5 * (square + square.T)
+    own = np.diag(square)
+    bend[unsure, unsure] = np.where(own > 0, own, step**-2.0)
+    return bend
+
+
+class StepLengths:
+    """Steps along some axes; `todo` holds the axes for which there is no good step yet.
+
+    A step is good if the potential rises by enough to be told from rounding, and not so much that the step leaves the
+    typical set.
 
     Parameters
     ----------
-    record : EvaluationRecord
-    target : ForwardTarget
-    frame : Whitening
-        Of the prior.
-    rng : Generator
+    centre : ndarray of shape (dim,)
+        Where they begin.
+    axes : ndarray of shape (dim, n)
+        One in each column.
+    settings : CurvatureSettings
     """
 
-    record: EvaluationRecord
-    target: AnyTarget
-    frame: Whitening
-    rng: np.random.Generator
-
-    def propose(self, descent: Descent, known: TrainingSet) -> tuple[np.ndarray, float] | None:
-        """Return where to go on from what is known, and the gain that is predicted; None if there is next to none.
-
-        The descent has then settled, if the emulator knows where it is, or its radius shrinks.
-        """
-        around = Whitening(descent.position, descent.radius * self.frame.factor)
-        # All of it is of use: the emulator is not to leave out what lies high.
-        height = float(known.potential.min()) + known.typical_height
-        known = replace(known, potential=np.minimum(known.potential, height))
-        recipe = replace(OutputSurrogate.of(self.target), whitening=around)  # type: ignore[arg-type]
-        emulated = recipe.fit(known, self.rng)
-        descent.curvature = (
-            self.frame.factor.T @ emulated.hessian(descent.position[None])[0] @ self.frame.factor
-        )
-        end = self._minimum(emulated, around)
-        before, after = emulated.potential(np.stack([descent.position, end]))
-        gain = float(before - after)
-        if not gain > OUTPUT_GAIN:
-            descent.settled = abs(before - descent.potential) < 1.0
-            descent.radius *= 0.4
-            return None
-        return end, gain
-
-    def judge(self, descent: Descent, end: np.ndarray, gain: float, potential: float) -> None:
-        """Go to the end of a step if it is lower, and choose the radius by how much of the gain came true."""
-        far = np.abs(self.frame.vector_to_white(end - descent.position)).max() > 0.8 * descent.radius
-        ratio = (descent.potential - potential) / gain
-        if potential < descent.potential:
-            descent.position, descent.potential = end, potential
-        if ratio < 0.25:
-            descent.radius *= 0.4
-        elif ratio > 0.7 and far:
-            descent.radius *= 2.5
-
-    def _minimum(self, emulated: Fitted, around: Whitening) -> np.ndarray:
-        """Return the minimum inside the trust region."""
-        size = np.diag(around.factor) / np.diag(self.frame.factor)
-        centre, reach = self.frame.to_white(around.mean[None])[0], self.reach
-        low, high = np.clip((-reach - centre) / size, -1.0, 0.0), np.clip((reach - centre) / size, 0.0, 1.0)
-        return minimum(emulated, around, around.mean, list(zip(low, high, strict=True)))
+    def __init__(
+        self, centre: np.ndarray, axes: np.ndarray, settings: CurvatureSettings = DEFAULT.curvature
+    ) -> None:
+        n = axes.shape[1]
+        self.step, self.todo = np.ones(n), np.arange(n)
+        self._centre, self._axes, self._settings = centre, axes, settings
+        self._edge, self._flat = np.full(n, np.inf), np.zeros(n, dtype=bool)
 
     @property
-    def reach(self) -> float:
-        """How far out positions are looked at."""
-        known = self.record.training()
-        lowest = self.frame.to_white(known.position[[int(known.potential.argmin())]])
-        return max(REACH, FURTHER * float(np.abs(lowest).max()))
+    def places(self) -> np.ndarray:
+        """Positions to evaluate next, one for each axis to do."""
+        return self._centre + (self._axes[:, self.todo] * self.step[self.todo]).T
 
-    def within(self, white: np.ndarray) -> np.ndarray:
-        """Return positions in the frame, not further out than the reach."""
-        return np.clip(white, -self.reach, self.reach)
+    def find(
+        self, rises: Callable[[np.ndarray], tuple[np.ndarray, np.ndarray | None]], target: AnyTarget
+    ) -> None:
+        """Change the steps until each axis has a good one; raise if the posterior has no end along one.
 
+        Parameters
+        ----------
+        rises : callable
+            Evaluates positions along the axes to do, and returns what `update` takes.
+        target : AnyTarget
+            Named in the error.
+        """
+        for turn in range(self._settings.flat_rounds):
+            self.update(*rises(self.places))
+            if turn >= self._settings.rounds - 1:
+                self.todo = self.todo[self._flat[self.todo]]  # nothing has risen there yet, or not bent
+                self._refuse_endless(target)
+            if not self.todo.size:
+                break
 
-def minimum(
-    surrogate: Fitted,
-    frame: Whitening,
-    position: np.ndarray,
-    bounds: list[tuple[float, float]] | None = None,
-    iterations: int = 200,
-) -> np.ndarray:
-    """Return a minimum of the surrogate near a position, within bounds in the frame."""
-    from scipy.optimize import minimize  # slow to import
+    def update(self, rise: np.ndarray, bend: np.ndarray | None = None) -> None:
+        """Choose further steps where a rise, infinite beyond the support, was not good.
 
-    def height(white: np.ndarray) -> tuple[float, np.ndarray]:
+        Parameters
+        ----------
+        rise : ndarray
+            Of the potential, for each axis to do.
+        bend : ndarray, optional
+            The relative change of the slope. Where that is small, a step measures the slope and no curvature, and must
+            be longer, however much the potential rises; far from a minimum it rises by a lot.
+        """
+        limits, size, todo = self._settings, np.abs(rise), self.todo
+        finite, good = np.isfinite(size), (size > limits.least_rise) & (size < limits.most_rise)
+        straight = np.zeros(len(size), dtype=bool)
         with np.errstate(all="ignore"):
-            potential, gradient = surrogate.potential_and_gradient(frame.from_white(white[None]))
-        if not (np.isfinite(potential).all() and np.isfinite(gradient).all()):
-            return 1e100, np.zeros_like(white)
-        return float(potential[0]), frame.gradient_to_white(gradient)[0]
+            times = np.where(finite, np.clip(np.sqrt(0.7 / size), 1e-8, limits.growth), 0.1)
+            if bend is not None:
+                straight = finite & (size > limits.least_rise) & (bend < limits.least_bend)
+                times = np.where(straight, np.clip(limits.bend / bend, 2.0, limits.growth), times)
+                measured = finite & (size > limits.least_rise) & (bend < limits.most_bend)
+                good = (good | measured) & ~straight
+                # It rises in a straight line, as an exponential's potential does: a rise of 1 is all its width.
+                linear = straight & (rise > limits.most_straight)
+                self.step[todo] = np.where(linear, self.step[todo] / size, self.step[todo])
+                good, straight = good | linear, straight & ~linear
+        self._edge[todo[~finite]] = self.step[todo[~finite]]
+        # A known edge of the support is not stepped over again.
+        better = np.minimum(self.step[todo] * times, 0.5 * self._edge[todo])
+        is_flat = (finite & (size <= limits.least_rise)) | straight
+        self._flat[todo] = is_flat & np.isinf(self._edge[todo])
+        self.step[todo], self.todo = np.where(good, self.step[todo], better), todo[~good]
 
-    start = frame.to_white(position[None])[0]
-    found = minimize(
-        height, start, jac=True, method="L-BFGS-B", bounds=bounds, options={"maxiter": iterations}
+    def _refuse_endless(self, target: AnyTarget) -> None:
+        """Raise if an axis still to do goes out as far as is looked."""
+        away = self.places - self._centre
+        most = self._settings.growth * self._settings.far * (1.0 + np.abs(self._centre).max())
+        far = np.flatnonzero(np.abs(away).max(axis=1) > most)
+        if far.size:
+            raise improper(target, away[far[0]], "does not fall off")
+
+
+def refuse_absurd_width(record: EvaluationRecord, kernel: SurrogateTransition, most: int) -> None:
+    """Raise if the moves of a trained kernel are absurdly long and the posterior goes on even beyond them.
+
+    At most 3 of `most` exact values are spent, and none where widths are as usual.
+    """
+    settings = record.settings.curvature
+    assert isinstance(kernel.metric, DenseMetric)
+    values, vectors = np.linalg.eigh(np.asarray(kernel.metric.covariance))
+    away = vectors[:, -1] * np.sqrt(max(float(values[-1]), 0.0))
+    begun = record.all_evaluations[0].position
+    if most < 3 or not np.abs(away).max() > settings.suspect_width * (1.0 + np.abs(begun).max()):
+        return
+    centre = kernel.centre if kernel.jumps is None or kernel.centre is not None else kernel.jumps.centres[0]
+    far = settings.look
+    places = centre + np.array([-far, 0.0, far])[:, None] * away
+    low, middle, high = record.evaluator.value(places).potential
+    if min(low, high) - middle < settings.least_rise_far:
+        raise improper(record.evaluator.target, far * (away if high <= low else -away), "does not fall off")
+
+
+def improper(target: AnyTarget, away: np.ndarray, what: str) -> ImproperError:
+    """Return the error for a log-density that has no end in a direction."""
+    names = (
+        [f"{target.names}[{i}]" for i in range(target.dim)] if isinstance(target.names, str) else target.names
     )
-    return frame.from_white(found.x[None])[0]
+    share = away / np.abs(away).max()
+    chosen = np.flatnonzero(np.abs(share) > 0.1)[:4]
+    along = ", ".join(f"{'+' if share[i] > 0 else '-'}{names[i]}" for i in chosen)
+    prior = "a prior that is proper" if target.emulates_outputs else "them a prior, or bounds="
+    return ImproperError(
+        f"the log-density {what} along {along}, as far as {np.abs(away).max():.0e} away, so the posterior may be "
+        f"improper; give {prior}, or rescale the parameters if they are meant to be so large"
+    )

@@ -1,4 +1,10 @@
-"""What warm-up has paid for, and how well it was predicted."""
+r"""The exact evaluations of the adaptation, and how well candidates predicted them.
+
+Every exact evaluation is first a test of the surrogates, since it is compared with what they predicted, and then part
+of the training set. The quality of a candidate is sd(D), the standard deviation of the discrepancy D (exact minus
+predicted potential) over such comparisons. Only differences of D matter for acceptance, so D is measured from its
+median.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +13,21 @@ from typing import Literal
 
 import numpy as np
 
-from leapwise.adaptation.settings import DEFAULT, AdaptationSettings
-from leapwise.adaptation.stopping import USUAL_RATE, efficiency
+from leapwise.adaptation.settings import DEFAULT, AdaptationSettings, ScoreSettings
+from leapwise.adaptation.stopping import efficiency
 from leapwise.execution import Evaluation, Evaluator
 from leapwise.kernels import State
 from leapwise.surrogates import TrainingSet
+from leapwise.surrogates.quality import discrepancy_sd, median_discrepancy
 
-Kind = Literal["walk", "warm", "scout", "audit", "frontier"]
-#: A discrepancy counts as at most this far from the median: beyond it a proposal is as lost as can be.
-CLIP = 4.0
-#: Positions so near each other, relative to their size, are one: recorded ones may differ in rounding.
-SAME = 1e-6
+#: Where an evaluation was made: by a cold or a tempered chain, at an uncertain point, on an exact trajectory, or beyond
+#: the outermost draws.
+Kind = Literal["cold", "tempered", "uncertain", "trajectory", "beyond"]
 
 
 @dataclass(frozen=True, eq=False)
-class Trial:
-    """Exact potentials beside what each candidate had predicted before it learnt from them."""
+class Comparison:
+    """Exact potentials beside what each candidate predicted before it was trained on them."""
 
     kind: Kind
     n: int  # evaluations known when predicted
@@ -32,82 +37,101 @@ class Trial:
 
 @dataclass
 class EvaluationRecord:
-    """Hears every exact evaluation, keeps it for training, and keeps score of the candidates.
+    """Collects every exact evaluation for training, and compares candidates with them.
 
     Parameters
     ----------
     evaluator : Evaluator
         Is observed from now on.
     gradient : bool
-        Whether to pay for gradients.
-    known : list of Evaluation
-        What was paid for before, by others: it is learnt from, and does not count.
+        Whether gradients are evaluated too.
+    earlier : list of Evaluation
+        Evaluations of another run: they are trained on, and not counted.
+    settings : AdaptationSettings
+        Of all stages; the record carries them.
+
+    Attributes
+    ----------
+    evaluations : list of Evaluation
+        Those of this adaptation, in order.
+    untrained : list of Evaluation
+        Those of this adaptation that are not trained on.
+    comparisons : list of Comparison
+    n_before : int
+        Exact evaluations that were made before this record began.
     """
 
     evaluator: Evaluator
     gradient: bool
-    known: list[Evaluation] = field(default_factory=list)
-    heard: list[Evaluation] = field(default_factory=list)
-    trials: list[Trial] = field(default_factory=list)
+    earlier: list[Evaluation] = field(default_factory=list)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    comparisons: list[Comparison] = field(default_factory=list)
     settings: AdaptationSettings = DEFAULT
-    begun: int = field(default=0, init=False)  # exact evaluations before it was begun
-    aside: list[Evaluation] = field(default_factory=list, init=False)  # heard, but not learnt from
+    n_before: int = field(default=0, init=False)
+    untrained: list[Evaluation] = field(default_factory=list, init=False)
 
     def __post_init__(self) -> None:
-        self.evaluator.observer = self.heard.append
-        self.begun = self.evaluator.counts.n_exact
+        self.evaluator.observe(self.evaluations.append)
+        self.n_before = self.evaluator.counts.n_exact
 
     @classmethod
     def of(
         cls,
         evaluator: Evaluator,
-        known: list[Evaluation] | None = None,
+        earlier: list[Evaluation] | None = None,
         settings: AdaptationSettings | None = None,
     ) -> EvaluationRecord:
-        """Begin one: gradients are worth their price but for models whose outputs are emulated."""
+        """Begin a record; gradients are worth their price unless the outputs of a model are emulated."""
         target = evaluator.target
         gradient = target.has_gradient and not target.emulates_outputs
-        return cls(evaluator, gradient, list(known or []), settings=settings or DEFAULT)
-
-    @property
-    def everything(self) -> list[Evaluation]:
-        """What was known before, and what was heard since."""
-        return self.known + self.heard
+        return cls(evaluator, gradient, list(earlier or []), settings=settings or DEFAULT)
 
     def __len__(self) -> int:
-        return sum(len(each.potential) for each in (*self.heard, *self.aside))
+        return sum(len(each.potential) for each in (*self.evaluations, *self.untrained))
 
-    def set_aside(self, first: int, height: float) -> None:
-        """Learn nothing from what was heard from the `first` time on, but for potentials below a `height`.
+    @property
+    def all_evaluations(self) -> list[Evaluation]:
+        """Evaluations of earlier runs, and those of this adaptation."""
+        return self.earlier + self.evaluations
 
-        Where descents come by from far away there are no draws: a surrogate that learns it knows less of the rest.
-        """
-        for i, each in enumerate(self.heard[first:], first):
-            low = each.potential < height
-            self.heard[i] = _rows(each, low)
-            self.aside.append(_rows(each, ~low))
+    @property
+    def potentials(self) -> np.ndarray:
+        """All potentials."""
+        return np.concatenate([each.potential for each in self.all_evaluations])
 
     @property
     def lowest(self) -> float:
-        """The lowest potential seen."""
-        return min((float(each.potential.min(initial=np.inf)) for each in self.everything), default=np.inf)
+        """The lowest potential."""
+        return min(
+            (float(each.potential.min(initial=np.inf)) for each in self.all_evaluations), default=np.inf
+        )
 
     def evaluate(self, position: np.ndarray) -> Evaluation:
-        """Pay for exact answers, with gradients if they are to be had."""
+        """Evaluate positions, with gradients if they are wanted."""
         if self.gradient:
             return self.evaluator.value_and_gradient(position)
         return self.evaluator.value(position)
 
-    def try_out(self, position: np.ndarray, kind: Kind, predicted: dict[str, np.ndarray]) -> Evaluation:
-        """Pay for exact answers, and hold what was predicted against them."""
+    def compare(self, position: np.ndarray, kind: Kind, predicted: dict[str, np.ndarray]) -> Evaluation:
+        """Evaluate positions, and keep what was predicted there beside the result."""
         known = len(self)
         found = self.evaluate(position)
-        self.trials.append(Trial(kind, known, found.potential, predicted))
+        self.comparisons.append(Comparison(kind, known, found.potential, predicted))
         return found
 
-    def training(self, *, with_aside: bool = False) -> TrainingSet:
-        """Return all that can be learnt from, each position once; and what was set aside, if that is wanted too."""
-        everything = self.everything + (self.aside if with_aside else [])
+    def leave_out(self, first: int, height: float) -> None:
+        """Do not train on evaluations from number `first` on, except potentials below `height`.
+
+        Descents from far away pass where there are no draws; training there makes a surrogate worse elsewhere.
+        """
+        for i, each in enumerate(self.evaluations[first:], first):
+            low = each.potential < height
+            self.evaluations[i] = _rows(each, low)
+            self.untrained.append(_rows(each, ~low))
+
+    def training(self, *, with_untrained: bool = False) -> TrainingSet:
+        """Return the training set, each position once; with everything that was left out, if that is wanted."""
+        everything = self.all_evaluations + (self.untrained if with_untrained else [])
         position = np.concatenate([each.position for each in everything])
         potential = np.concatenate([each.potential for each in everything])
         usable = np.isfinite(potential)
@@ -124,128 +148,122 @@ class EvaluationRecord:
             None if outputs is None else outputs[chosen],
         )
 
+    def look_up(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return which evaluations are nearest to positions, and whether they are the same up to rounding."""
+        seen = np.concatenate([each.position for each in self.all_evaluations])
+        apart = np.abs(seen[None] - position[:, None]).max(axis=2)
+        size = 1.0 + np.abs(position).max(axis=1)
+        return apart.argmin(axis=1), apart.min(axis=1) < self.settings.score.same * size
+
     def state(self, position: np.ndarray, potential: np.ndarray) -> State:
-        """Return positions as a state, with their gradients if all are known: none is paid for twice."""
+        """Return positions as a state, with their gradients if all are known: none is evaluated twice."""
         if not self.gradient:
             return State(position, potential)
-        row, known = self.recall(position)
-        gradient = np.concatenate([_gradient(each) for each in self.everything])[row]
+        row, known = self.look_up(position)
+        gradient = np.concatenate([_gradient(each) for each in self.all_evaluations])[row]
         return State(position, potential, gradient if known.all() and np.isfinite(gradient).all() else None)
 
-    @property
-    def potentials(self) -> np.ndarray:
-        """All that are known."""
-        return np.concatenate([each.potential for each in self.everything])
+    def discrepancies(self, candidate: str) -> np.ndarray:
+        """Return D of one candidate at the moves of cold chains, in order, without NaN."""
+        found = [each.potential - each.predicted[candidate] for each in self._of_cold(candidate)]
+        joined = np.concatenate(found) if found else np.empty(0)
+        return joined[~np.isnan(joined)]
 
-    def recall(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which evaluations are nearest to positions, and whether they are there, but for rounding."""
-        seen = np.concatenate([each.position for each in self.everything])
-        apart = np.abs(seen[None] - position[:, None]).max(axis=2)
-        return apart.argmin(axis=1), apart.min(axis=1) < SAME * (1.0 + np.abs(position).max(axis=1))
-
-    def discrepancies(self, candidate: str, kinds: tuple[Kind, ...] = ("walk",)) -> np.ndarray:
-        """Return exact less predicted potentials of one candidate, in order, finite ones only."""
-        parts = [
-            each.potential - each.predicted[candidate]
-            for each in self.trials
-            if each.kind in kinds and candidate in each.predicted
+    def _of_cold(self, *candidates: str) -> list[Comparison]:
+        """Return comparisons of cold chains that candidates took part in."""
+        return [
+            each
+            for each in self.comparisons
+            if each.kind == "cold" and all(name in each.predicted for name in candidates)
         ]
-        found = np.concatenate(parts) if parts else np.empty(0)
-        return found[~np.isnan(found)]
 
     def sd(self, candidate: str) -> float:
-        """Return sd(D) of a candidate over its recent trials; infinite while there are too few."""
-        return spread(self._recent(candidate))
+        """Return sd(D) of a candidate over its recent comparisons; infinite while there are too few."""
+        return effective_sd(self._recent(candidate), self.settings.score)
 
     def outside(self, candidate: str) -> float:
-        """Return the share of the same trials that were outside the support, where the log-density is -inf."""
+        """Return the share of the same comparisons that were outside the support, where the log-density is -inf."""
         found = self._recent(candidate)
         return float(np.isposinf(found).mean()) if len(found) else 0.0
 
     def _recent(self, candidate: str) -> np.ndarray:
-        """Return the later half of its discrepancies, of emulators those that tell of it as it is now.
+        """Return the later half of the discrepancies; of emulators, those that describe it as it is now.
 
-        An emulator of outputs errs less and less everywhere. One of the potential may err where walkers rarely are, as
-        in the neck of a funnel, and a few good trials in a row are no reason to trust it.
+        An emulator of outputs improves everywhere. One of the potential may err where chains rarely are, such as the
+        neck of a funnel, and a few good comparisons in a row are no reason to trust it.
         """
         found = self.discrepancies(candidate)
         if self.evaluator.target.emulates_outputs:
-            return recent(found)
-        return found[-max(MIN_TRIALS, len(found) // 2) :]
+            return recent(found, self.settings.score)
+        return found[-max(self.settings.score.min_tests, len(found) // 2) :]
 
-    def gain(self, candidate: str, other: str) -> float:
-        """Return what sd(D) of a candidate is of that of another, over the later half of the trials of both.
+    def relative_sd(self, candidate: str, other: str) -> float:
+        """Return sd(D) of a candidate divided by that of another, over the later half of what both predicted.
 
-        Both are held against the same positions, so that it makes no difference who was lucky with them; infinite while
-        there are too few.
+        Both are compared at the same positions, so that luck with positions cancels. Infinite while there are too few.
         """
         both = [
             (each.potential - each.predicted[candidate], each.potential - each.predicted[other])
-            for each in self.trials
-            if each.kind == "walk" and candidate in each.predicted and other in each.predicted
+            for each in self._of_cold(candidate, other)
         ]
         if not both:
             return np.inf
+        settings = self.settings.score
         found = np.array([np.concatenate(part) for part in zip(*both, strict=True)])
         found = found[:, ~np.isnan(found).any(axis=0)]
-        found = found[:, -max(MIN_TRIALS, found.shape[1] // 2) :]
-        first, second = spread(found[0]), spread(found[1])
+        found = found[:, -max(settings.min_tests, found.shape[1] // 2) :]
+        first, second = (effective_sd(each, settings) for each in found)
         return first / second if np.isfinite(first) and second > 0 else np.inf
 
     def rate(self, candidate: str) -> float:
         """Return how fast sd(D) falls: like n to the power of minus this.
 
-        From the earlier and the later half of the trials, as far as they are enough to tell, and what is usual.
+        It is estimated from the earlier and the later half of the comparisons, and averaged with the usual rate by the
+        precisions of both.
         """
-        trials = [each for each in self.trials if each.kind == "walk" and candidate in each.predicted]
-        halves = trials[: len(trials) // 2], trials[len(trials) // 2 :]
+        settings, usual = self.settings.score, self.settings.stopping.usual_rate
+        found = self._of_cold(candidate)
+        halves = found[: len(found) // 2], found[len(found) // 2 :]
         parts = [
             np.concatenate([e.potential - e.predicted[candidate] for e in half]) for half in halves if half
         ]
-        if len(parts) < 2 or min(map(len, parts)) < MIN_TRIALS:
-            return USUAL_RATE
-        sds = [spread(part[~np.isnan(part)]) for part in parts]
+        if len(parts) < 2 or min(map(len, parts)) < settings.min_tests:
+            return usual
+        sds = [effective_sd(part[~np.isnan(part)], settings) for part in parts]
         growth = np.log(np.mean([e.n for e in halves[1]]) / np.mean([e.n for e in halves[0]]))
         if not (growth > 0 and np.isfinite(sds).all() and min(sds) > 0):
-            return USUAL_RATE
-        # The logarithm of an sd from m trials errs by (2 m)^-1/2.
+            return usual
+        # The logarithm of an sd from m values has the standard error (2 m)^-1/2.
         weight = min(map(len, parts)) * growth**2
-        found = float(np.clip(np.log(sds[0] / sds[1]) / growth, 0.0, 2.0))
-        return (weight * found + DOUBT * USUAL_RATE) / (weight + DOUBT)
+        rate = float(np.clip(np.log(sds[0] / sds[1]) / growth, 0.0, 2.0))
+        return (weight * rate + settings.rate_precision * usual) / (weight + settings.rate_precision)
 
-    def surprises(self, candidate: str, last: int = 12) -> float:
-        """Return the share of recent trials that found mass where it was not predicted.
-
-        There the potential is more than 1 below what was predicted, beyond the usual, and low enough to matter.
-        """
-        usual = self.discrepancies(candidate)
-        trials = [each for each in self.trials if each.kind != "warm" and candidate in each.predicted]
-        if not len(usual) or not trials:
+    def surprises(self, candidate: str) -> float:
+        """Return the share of recent comparisons that found mass where it was not predicted (`is_surprise`)."""
+        usual, last = self.discrepancies(candidate), self.settings.score.n_last
+        found = [each for each in self.comparisons if each.kind != "tempered" and candidate in each.predicted]
+        if not len(usual) or not found:
             return 1.0
-        potential = np.concatenate([each.potential for each in trials])[-last:]
-        predicted = np.concatenate([each.predicted[candidate] for each in trials])[-last:]
-        return float(self.is_surprise(potential, predicted, middle(usual)).mean())
+        potential = np.concatenate([each.potential for each in found])[-last:]
+        predicted = np.concatenate([each.predicted[candidate] for each in found])[-last:]
+        return float(self.is_surprise(potential, predicted, median_discrepancy(usual)).mean())
 
     def is_surprise(self, potential: np.ndarray, predicted: np.ndarray, usual: float) -> np.ndarray:
-        """Return which exact potentials are surprises, with the `usual` discrepancy."""
-        dim = self.evaluator.target.dim
-        matters = potential < self.lowest + 0.5 * dim + 2.0 * np.sqrt(dim) + 3.0
+        """Return which exact potentials are surprises: clearly below the prediction, and low enough to matter.
+
+        The `usual` discrepancy is added to the prediction.
+        """
+        matters = potential < self.lowest + self.settings.heights.surprise(self.evaluator.target.dim)
         with np.errstate(invalid="ignore"):
-            return np.asarray(matters & (potential - predicted - usual < -1.0))
+            return np.asarray(matters & (potential - predicted - usual < -self.settings.score.surprise))
 
 
-MIN_TRIALS = 12
-CLEARLY_WIDER = 3.0
-#: Inverse variance of the usual rate among posteriors.
-DOUBT = 4.0
+def recent(discrepancy: np.ndarray, settings: ScoreSettings = DEFAULT.score) -> np.ndarray:
+    """Return the last discrepancies, as many as describe the candidate as it is now: the later half at most.
 
-
-def recent(discrepancy: np.ndarray) -> np.ndarray:
-    """Return the last discrepancies, as many as tell of the candidate as it is now: the later half at most.
-
-    Beginning with the last few, as many again are added while they are not clearly wider: those are of a candidate
-    that knew less. The logarithm of the ratio of two sds, of m each, errs by m^-1/2, and `CLEARLY_WIDER` times that is
-    clear.
+    The last few are doubled while the ones added are not clearly wider, since those belong to a candidate that had
+    fewer data. The logarithm of the ratio of two sds of m values each has the standard error m^-1/2; more than
+    ``settings.clearly_wider`` of these is clear.
 
     Examples
     --------
@@ -254,38 +272,38 @@ def recent(discrepancy: np.ndarray) -> np.ndarray:
     >>> len(recent(np.concatenate([early, late]))), len(recent(late))
     (24, 20)
     """
-    most = max(MIN_TRIALS, len(discrepancy) // 2)
-    n = MIN_TRIALS
+    n = settings.min_tests
+    most = max(n, len(discrepancy) // 2)
     while n < most:
-        ratio = spread(discrepancy[-2 * n : -n]) / max(spread(discrepancy[-n:]), 1e-300)
-        if ratio > np.exp(CLEARLY_WIDER / np.sqrt(n)):
+        before = effective_sd(discrepancy[-2 * n : -n], settings)
+        ratio = before / max(effective_sd(discrepancy[-n:], settings), 1e-300)
+        if ratio > np.exp(settings.clearly_wider / np.sqrt(n)):
             break
         n *= 2
     return discrepancy[-min(n, most) :]
 
 
-def spread(discrepancy: np.ndarray) -> float:
-    """Return the root mean square of discrepancies about their median, each clipped; infinite if there are few.
+def effective_sd(discrepancy: np.ndarray, settings: ScoreSettings = DEFAULT.score) -> float:
+    """Return sd(D) with what proposals outside the support cost; infinite if there are few discrepancies.
 
-    Proposals outside the support are lost, but unlike others that are they keep no chain where it is: they count by
-    the efficiency that they cost.
+    Such proposals are always rejected, but unlike other rejected ones they hold no chain back. They count by the
+    efficiency that they cost (`equivalent_sd`).
     """
     inside = discrepancy[~np.isposinf(discrepancy)]
-    if len(inside) < MIN_TRIALS // 2:
+    if len(inside) < settings.min_tests // 2:
         return np.inf
-    about = np.clip(inside - middle(inside), -CLIP, CLIP)
-    return of_same_worth(float(np.sqrt(np.mean(about**2))), 1.0 - len(inside) / len(discrepancy))
+    return equivalent_sd(discrepancy_sd(inside), 1.0 - len(inside) / len(discrepancy))
 
 
-def of_same_worth(sd: float, outside: float) -> float:
-    """Return the sd(D) that is worth as much as one of `sd` and a share of proposals `outside` the support.
+def equivalent_sd(sd: float, outside: float) -> float:
+    """Return the sd(D) that is worth as much as `sd` with a share of proposals `outside` the support.
 
-    Of proposals that are accepted with probability a, a share 1 - p stays inside: with (1 - p) a in its place the law
-    of efficiency e (see `law`) becomes 1 / ((1 + 1 / e) / (1 - p) - 1).
+    If proposals are accepted with probability (1 - p) a instead of a, the efficiency e (see `stopping`) becomes
+    1 / ((1 + 1 / e) / (1 - p) - 1).
 
     Examples
     --------
-    >>> of_same_worth(0.3, 0.0), round(of_same_worth(0.0, 0.5), 2)
+    >>> equivalent_sd(0.3, 0.0), round(equivalent_sd(0.0, 0.5), 2)
     (0.3, 0.72)
     """
     if outside == 0.0:
@@ -296,12 +314,6 @@ def of_same_worth(sd: float, outside: float) -> float:
         half = 0.5 * (low + high)
         low, high = (half, high) if efficiency(half) > worth else (low, half)
     return high
-
-
-def middle(discrepancy: np.ndarray) -> float:
-    """Return the median of those that are finite: where there is no mass the discrepancy is infinite."""
-    finite = discrepancy[np.isfinite(discrepancy)]
-    return float(np.median(finite)) if len(finite) else 0.0
 
 
 def _rows(evaluation: Evaluation, chosen: np.ndarray) -> Evaluation:
@@ -321,15 +333,15 @@ def _gradient(evaluation: Evaluation) -> np.ndarray:
     return evaluation.gradient
 
 
-def _outputs(heard: list[Evaluation]) -> np.ndarray | None:
+def _outputs(evaluations: list[Evaluation]) -> np.ndarray | None:
     """Return all outputs, NaN where the model was not run; None if there are none at all."""
-    widths = {each.outputs.shape[1] for each in heard if each.outputs is not None}
+    widths = {each.outputs.shape[1] for each in evaluations if each.outputs is not None}
     if not widths:
         return None
     (width,) = widths
     return np.concatenate(
         [
             np.full((len(each.potential), width), np.nan) if each.outputs is None else each.outputs
-            for each in heard
+            for each in evaluations
         ]
     )

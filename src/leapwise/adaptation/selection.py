@@ -1,9 +1,9 @@
-"""Which surrogates are tried, and which of them plays.
+"""Select: which surrogates are trained, and which one is used.
 
-The quadratic is first: it costs next to nothing to train and is all that many posteriors need. Hidden nodes join once
-it proves too plain, a Gaussian process once they do too, or all at once where there are few parameters and they cost as
-little. A forward model is emulated by its outputs, which needs no gradient. Each is trained on all that is known
-whenever that has grown by a fifth, and judged by what it predicted of positions it had not seen.
+The quadratic comes first: it costs next to nothing to train and suffices for many posteriors. Hidden units join once it
+is not good enough, a Gaussian process once they are not either; with few parameters all are trained at once, since they
+cost little there. A forward model is emulated by its outputs, which needs no gradient. All candidates are trained on
+all data whenever these have grown by a fifth, and judged by their predictions at positions outside the training data.
 """
 
 from __future__ import annotations
@@ -27,44 +27,32 @@ from leapwise.surrogates.outputs import FittedOutputs
 from leapwise.surrogates.quadratic import FittedQuadratic
 from leapwise.targets import AnyTarget
 
-#: sd(D) of the others from which on hidden nodes are worth their training, and from which on a process is.
-TOO_PLAIN, STILL_POOR = 0.05, 0.2
-#: Up to how many parameters all candidates are tried from the start.
-FEW_PARAMETERS = 6
-N_HIDDEN = 300
+#: The candidate that is taken in any case once it is good enough.
 PLAIN = "quadratic"
-#: Rows of a process, of which each value is one and each gradient dim. If it cannot hold so many evaluations for each
-#: parameter it is not tried.
-MOST_ROWS, ENOUGH = 3200, 5
-#: Rows that its hyperparameters are learnt from: to learn them takes dozens of factors of so many rows.
-LEARNT_FROM = 700
-#: Another candidate plays only if it is so much better, and none but a quadratic with this sd(D), which costs the
-#: least and has no tails to go wrong.
-CLEARLY, GOOD_ENOUGH = 0.95, 0.02
-#: A ridge is chosen anew once so many times as much is known.
-STEADY = 1.5
 
 
 @dataclass
 class Candidates:
-    """All surrogates in training, and the one that plays.
+    """All surrogates in training, and the one in use.
 
     Parameters
     ----------
     target : AnyTarget
-        Tells whether there are outputs to emulate.
+        Says whether there are outputs to emulate.
     record : EvaluationRecord
-        What there is to learn from, and the scores.
+        The training data, the comparisons, and the settings.
     rng : Generator
-        Draws hidden nodes, and so on.
+        Draws hidden units and so on.
     recipe : Surrogate, optional
         The only candidate, if it is given.
 
     Attributes
     ----------
     fitted : dict of str to Fitted
-    playing : str
+    chosen : str
         The name of the one in use.
+    n_known : int
+        Evaluations that were known at the last training.
     """
 
     target: AnyTarget
@@ -72,102 +60,112 @@ class Candidates:
     rng: np.random.Generator
     recipe: Surrogate | None = None
     fitted: dict[str, Fitted] = field(default_factory=dict)
-    playing: str = ""
+    chosen: str = ""
     n_known: int = 0
-    _process: GaussianProcess = field(
-        default_factory=lambda: GaussianProcess("rational_quadratic", trend="radial", max_rows=LEARNT_FROM)
-    )
-    _n_learnt: int = 0
+    _hyperparameters: object = None
+    _n_learned: int = 0
     _ridges: dict[int, tuple[float, int]] = field(default_factory=dict)
 
     @property
     def surrogate(self) -> Fitted:
-        """The one that plays."""
-        return self.fitted[self.playing]
+        """The one in use."""
+        return self.fitted[self.chosen]
 
     @property
     def sd(self) -> float:
-        """sd(D) of the one that plays."""
-        return self.record.sd(self.playing)
+        """sd(D) of the one in use."""
+        return self.record.sd(self.chosen)
 
     def predict(self, position: np.ndarray) -> dict[str, np.ndarray]:
-        """Return what each candidate says of positions."""
+        """Return the potentials that each candidate predicts."""
         with np.errstate(all="ignore"):
             return {name: fitted.potential(position) for name, fitted in self.fitted.items()}
 
     def choose(self) -> None:
-        """Let the best of them play."""
-        if PLAIN in self.fitted and self.record.sd(PLAIN) < GOOD_ENOUGH:
-            self.playing = PLAIN
+        """Use the best of them, if it is clearly better."""
+        settings = self.record.settings.selection
+        if PLAIN in self.fitted and self.record.sd(PLAIN) < settings.good_enough:
+            self.chosen = PLAIN
             return
-        gains = {name: self.record.gain(name, self.playing) for name in self.fitted if name != self.playing}
-        best = min(gains, key=lambda name: gains[name], default=self.playing)
-        if gains.get(best, np.inf) < CLEARLY:
-            self.playing = best
+        sds = {
+            name: self.record.relative_sd(name, self.chosen) for name in self.fitted if name != self.chosen
+        }
+        best = min(sds, key=lambda name: sds[name], default=self.chosen)
+        if sds.get(best, np.inf) < settings.clearly:
+            self.chosen = best
 
     def train(self, frame: Whitening) -> None:
-        """Train all candidates on all that is known."""
+        """Train all candidates on all data."""
         training = self.record.training()
         self.fitted = self._fit_all(self._recipes(frame), training)
         self.n_known = len(self.record)
-        if self.playing not in self.fitted:
-            self.playing = next(iter(self.fitted))
+        if self.chosen not in self.fitted:
+            self.chosen = next(iter(self.fitted))
 
     @property
     def can_train(self) -> bool:
-        """Whether there is more than one position with mass to learn from; outputs are learnt from anywhere."""
+        """Whether there is more than one position with mass to train on; outputs are trained on anywhere."""
         return self.target.emulates_outputs or len(self.record.training().select()) > 1
 
     @property
     def is_due(self) -> bool:
-        """Whether enough has been learnt since the last training for another."""
-        return len(self.record) >= 1.2 * self.n_known
+        """Whether there are enough new data for another training."""
+        return len(self.record) >= self.record.settings.selection.retrain * self.n_known
 
     @property
     def _most(self) -> int:
         """How many evaluations a process is given at most."""
-        return MOST_ROWS // (1 + self.target.dim * self.record.gradient)
+        return self.record.settings.selection.max_rows // (1 + self.target.dim * self.record.gradient)
 
     def _recipes(self, frame: Whitening) -> dict[str, Surrogate]:
+        settings, stages = self.record.settings.selection, self.record.settings.stages
         if self.recipe is not None:
             return {type(self.recipe).__name__: self.recipe}
         if self.target.emulates_outputs:
             return self._emulators(frame)
         found: dict[str, Surrogate] = {PLAIN: QuadraticNetwork(whitening=frame)}
-        few, stages = self.target.dim <= FEW_PARAMETERS, self.record.settings.stages
-        if (few or self._is_worth("network", TOO_PLAIN)) and stages.hidden_units:
-            found["network"] = QuadraticNetwork(N_HIDDEN, radial=True, whitening=frame)
-        large = self._most >= ENOUGH * (self.target.dim + 1)
+        few = self.target.dim <= settings.few_parameters
+        if (few or self._is_worth("network", settings.too_plain)) and stages.hidden_units:
+            found["network"] = QuadraticNetwork(settings.n_hidden, radial=True, whitening=frame)
+        large = self._most >= settings.enough * (self.target.dim + 1)
         if large and (few or self._needs_process) and stages.gaussian_process:
-            found["process"] = replace(self._process, whitening=frame)
+            found["process"] = GaussianProcess(
+                "rational_quadratic",
+                trend="radial",
+                max_rows=settings.learned_from,
+                hyperparameters=self._hyperparameters,  # type: ignore[arg-type]
+                whitening=frame,
+            )
+        return found
+
+    def _emulators(self, frame: Whitening) -> dict[str, Surrogate]:
+        settings = self.record.settings
+        emulator = replace(OutputSurrogate.of(self.target), whitening=frame)  # type: ignore[arg-type]
+        found: dict[str, Surrogate] = {"outputs": emulator}
+        if self._is_worth("outputs network", settings.selection.too_plain) and settings.stages.hidden_units:
+            found["outputs network"] = replace(emulator, n_hidden=settings.selection.n_hidden)
         return found
 
     @property
     def _needs_process(self) -> bool:
-        """Whether there is one already, or hidden nodes have had their chance: it costs far more to train."""
+        """Whether there is one already, or hidden units have had their chance: it costs far more to train."""
         judged = np.isfinite(self.record.sd("network"))
-        return "process" in self.fitted or (judged and self._is_worth("process", STILL_POOR))
+        limit = self.record.settings.selection.still_poor
+        return "process" in self.fitted or (judged and self._is_worth("process", limit))
 
     def _is_worth(self, name: str, limit: float) -> bool:
-        """Whether a candidate is in training already, or all that are have proved worse than a limit."""
+        """Return whether a candidate is in training already, or all that are have proved worse than a limit."""
         scores = [self.record.sd(each) for each in self.fitted]
         return name in self.fitted or (len(scores) > 0 and limit < min(scores) < np.inf)
 
-    def _emulators(self, frame: Whitening) -> dict[str, Surrogate]:
-        emulator = replace(OutputSurrogate.of(self.target), whitening=frame)  # type: ignore[arg-type]
-        found: dict[str, Surrogate] = {"outputs": emulator}
-        if self._is_worth("outputs network", TOO_PLAIN) and self.record.settings.stages.hidden_units:
-            found["outputs network"] = replace(emulator, n_hidden=N_HIDDEN)
-        return found
-
     def _fit_all(self, recipes: dict[str, Surrogate], training: TrainingSet) -> dict[str, Fitted]:
-        """Train all that can be trained; a target may be beyond what one of several can put into numbers."""
+        """Train all that can be trained; the numbers of a target may be too extreme for some of several."""
         found: dict[str, Fitted] = {}
         for name, recipe in recipes.items():
             try:
                 found[name] = self._fit(recipe, training, next(iter(found.values()), None))
             except (ArithmeticError, ValueError) as error:
-                if len(recipes) == 1 or not is_beyond_numbers(error):
+                if len(recipes) == 1 or not is_numerical(error):
                     raise
         return found
 
@@ -180,20 +178,20 @@ class Candidates:
             return recipe.fit(training, self.rng)
         known = training.select()
         known = known.rows(np.arange(len(known)) >= len(known) - self._most)
-        if len(known) >= 1.5 * self._n_learnt:
+        if len(known) >= self.record.settings.selection.relearn * self._n_learned:
             recipe = replace(recipe, hyperparameters=None)
         found = recipe.fit(known, self.rng)
         assert isinstance(found, FittedProcess)
         if recipe.hyperparameters is None:
-            self._process, self._n_learnt = replace(recipe, hyperparameters=found.hyperparameters), len(known)
+            self._hyperparameters, self._n_learned = found.hyperparameters, len(known)
         return found
 
     def _fit_network(
         self, recipe: QuadraticNetwork, training: TrainingSet, plain: Fitted | None
     ) -> FittedQuadratic:
-        """Train one, with the ridge of last time unless much more is known: to choose it takes most of the time."""
+        """Train one; the last ridge strength is kept unless there are many new data, since choosing it takes long."""
         ridge, known = self._ridges.get(recipe.n_hidden, (None, 0))
-        if recipe.ridge is None and len(training) < STEADY * known:
+        if recipe.ridge is None and len(training) < self.record.settings.selection.steady * known:
             recipe = replace(recipe, ridge=ridge)
         found = recipe.fit(training, self.rng, plain if isinstance(plain, FittedQuadratic) else None)
         if recipe.ridge is None:
@@ -201,8 +199,8 @@ class Candidates:
         return found
 
 
-def is_beyond_numbers(error: Exception) -> bool:
-    """Whether linear algebra gave up on numbers that are too large, or too far apart."""
-    told = str(error)
-    gave_up = "infs or NaNs" in told or "positive definite" in told
-    return isinstance(error, (ArithmeticError, np.linalg.LinAlgError)) or gave_up
+def is_numerical(error: Exception) -> bool:
+    """Return whether linear algebra failed on numbers that are too large, or too far apart."""
+    message = str(error)
+    failed = "infs or NaNs" in message or "positive definite" in message
+    return isinstance(error, (ArithmeticError, np.linalg.LinAlgError)) or failed

@@ -241,8 +241,8 @@ class InitialiseSettings:
 
 
 @dataclass(frozen=True)
-class WalkSettings:
-    """Chains on the surrogate alone, which cost no exact evaluation (`walk`)."""
+class ChainSettings:
+    """Chains on the surrogate alone, which cost no exact evaluation (`surrogate_chains`)."""
 
     #: Acceptance of inner steps that the step size is chosen for. Guess.
     acceptance: float = 0.85
@@ -309,8 +309,6 @@ class ExploreSettings:
 class ScoreSettings:
     """How well exact potentials were predicted (`record`)."""
 
-    #: A discrepancy counts as at most this far from the median: the proposal is then lost anyway. Derived: e^-4.
-    clip: float = 4.0
     #: Positions this close, relative to their size, are the same: recorded ones may differ by rounding.
     same: float = 1e-6
     #: Fewest tests for an sd(D). Derived: its relative error is then about 0.2.
@@ -603,7 +601,7 @@ class AdaptationSettings:
     curvature: CurvatureSettings = CurvatureSettings()
     trust_region: TrustRegionSettings = TrustRegionSettings()
     initialise: InitialiseSettings = InitialiseSettings()
-    walk: WalkSettings = WalkSettings()
+    chains: ChainSettings = ChainSettings()
     explore: ExploreSettings = ExploreSettings()
     score: ScoreSettings = ScoreSettings()
     coverage: CoverageSettings = CoverageSettings()

@@ -1,7 +1,8 @@
-r"""The law of efficiency: what a surrogate of given quality is worth, and when learning no longer pays.
+r"""When to stop learning: what a surrogate of given quality is worth, and how many evaluations may be spent on it.
 
-Let proposals come from the surrogate independently of where the chain is, with :math:`D = U - \tilde U` normal of
-standard deviation s. A chain at discrepancy D accepts with probability
+**Efficiency.** Let proposals come from the surrogate independently of the state, with the discrepancy
+:math:`D = U - \tilde U` normal with standard deviation s under the surrogate. A chain at discrepancy D accepts with
+probability
 
 .. math:: a(D) = \mathrm{E}\min(1, e^{D - D'}) = \Phi(D/s) + e^{D + s^2/2}\, \Phi(-D/s - s), \qquad D' \sim N(0, s^2),
 
@@ -12,14 +13,8 @@ each exact value is worth
 .. math:: e(s) = \Big(1 + 2\,\mathrm{E}\,\frac{1 - a(D)}{a(D)}\Big)^{-1}
 
 effective draws. Learning from n evaluations and then drawing N times gives :math:`N e(s_n)` effective draws for
-:math:`N + n` evaluations. It pays to learn on while that ratio still rises.
-
-How much to spend on learning.
-
-Trust: how many steps with exact gradients the draws need beside the surrogate.
-
-None, if what it predicted was right; all of them, if it could not learn the posterior or was surprised again and again.
-In between a share of exact steps keeps chains from being held up where the surrogate is wrong.
+:math:`N + n` evaluations. It pays to learn on while that ratio still rises. `AdaptationPlan` applies this within the
+limits of a run.
 """
 
 from __future__ import annotations
@@ -30,15 +25,11 @@ from functools import cache
 import numpy as np
 from scipy.special import erfc, ndtr
 
-#: sd(D) from which on a surrogate is of no use: exact steps cost less.
-USELESS = 1.3
-#: How much larger the training set is in the look ahead of `learning_pays`, and how fast sd(D) falls with it.
-LOOK_AHEAD = 1.25
-USUAL_RATE = 0.7
+from leapwise.adaptation.settings import DEFAULT, StoppingSettings
 
 
 def acceptance(sd: float) -> float:
-    """Return how often far moves are accepted, of a surrogate with sd(D) = `sd`.
+    """Return how often far moves are accepted with a surrogate of sd(D) = `sd`.
 
     Examples
     --------
@@ -49,7 +40,7 @@ def acceptance(sd: float) -> float:
 
 
 def efficiency(sd: float) -> float:
-    """Return effective draws for each exact value, of a surrogate with sd(D) = `sd`.
+    """Return effective draws per exact value with a surrogate of sd(D) = `sd`.
 
     Examples
     --------
@@ -69,12 +60,14 @@ def efficiency(sd: float) -> float:
 
 @cache
 def _nodes() -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and weights of a mean over a standard normal; to find them takes longer than to use them."""
+    """Return nodes and weights of a mean over a standard normal; computing them takes longer than using them."""
     return np.polynomial.hermite_e.hermegauss(40)
 
 
-def learning_pays(sd: float, n: int, n_draws: int, rate: float = USUAL_RATE) -> bool:
-    """Whether it pays to evaluate more before drawing, with sd(D) falling like n to the power of minus `rate`.
+def learning_pays(
+    sd: float, n: int, n_draws: int, rate: float | None = None, settings: StoppingSettings = DEFAULT.stopping
+) -> bool:
+    """Return whether it pays to evaluate more before drawing, if sd(D) falls like n to the power of minus `rate`.
 
     Parameters
     ----------
@@ -83,7 +76,9 @@ def learning_pays(sd: float, n: int, n_draws: int, rate: float = USUAL_RATE) -> 
     n : int
     n_draws : int
         Exact values to be spent on draws.
-    rate : float
+    rate : float, optional
+        ``settings.usual_rate`` if not given.
+    settings : StoppingSettings
 
     Examples
     --------
@@ -92,38 +87,34 @@ def learning_pays(sd: float, n: int, n_draws: int, rate: float = USUAL_RATE) -> 
     """
     if not np.isfinite(sd):
         return True
-    later = LOOK_AHEAD * n
+    ahead, rate = settings.look_ahead, settings.usual_rate if rate is None else rate
+    later = ahead * n
     now = efficiency(sd) * n_draws / (n_draws + n)
-    then = efficiency(sd * LOOK_AHEAD**-rate) * n_draws / (n_draws + later)
+    then = efficiency(sd * ahead**-rate) * n_draws / (n_draws + later)
     return bool(then > now)
 
 
-def learning_pays_within(budget: int, n: int, sd: float, rate: float = USUAL_RATE) -> bool:
-    """Whether it pays to go on learning when `budget` evaluations are all there is, `n` of them spent.
+def learning_pays_within(
+    budget: int, n: int, sd: float, rate: float | None = None, settings: StoppingSettings = DEFAULT.stopping
+) -> bool:
+    """Return whether it pays to learn on if `budget` evaluations are allowed in all, `n` of them spent.
 
     Examples
     --------
     >>> learning_pays_within(500, 60, 0.6), learning_pays_within(500, 250, 0.3)
     (True, False)
     """
+    ahead, rate = settings.look_ahead, settings.usual_rate if rate is None else rate
     if not np.isfinite(sd):
-        return LOOK_AHEAD * n < budget
+        return ahead * n < budget
     now = efficiency(sd) * (budget - n)
-    then = efficiency(sd * LOOK_AHEAD**-rate) * (budget - LOOK_AHEAD * n)
+    then = efficiency(sd * ahead**-rate) * (budget - ahead * n)
     return bool(then > now)
 
 
-#: Share of the draws' cost that warm-up may always spend: it makes little difference, and buys safety.
-CHEAP_SHARE = 0.03
-#: What was known is added to by so large a share before another look is taken.
-GROWTH = 0.3
-#: sd(D) above which a surrogate does not draw alone, what it must become of that to learn on, and what counts as none.
-POOR, BETTER, HOPELESS = 0.5, 0.9, 4.0
-
-
 @dataclass(frozen=True)
-class Plan:
-    """Decides when enough has been learnt.
+class AdaptationPlan:
+    """How many evaluations the adaptation may take, and when it has learned enough.
 
     Parameters
     ----------
@@ -131,23 +122,24 @@ class Plan:
         Number of parameters.
     n_draws : int
         Exact values that the draws will cost.
-    budget : int, optional
-        All that may be spent, on learning and draws together.
     most : int
         Evaluations to learn from at most.
+    budget : int, optional
+        Limit on learning and draws together.
     is_capped : bool
-        Whether that is the user's own limit.
+        Whether `most` is the user's own limit.
     reserve : int
-        How many of them are kept for a last look at what may be wrong.
-    more : int
-        How many may be added to them while such looks find mass that the surrogate had walled off.
+        Evaluations of `most` that are kept for the look beyond the outermost draws.
+    extra : int
+        Evaluations that may be added while such looks find mass that the surrogate misses.
     patience : int
-        How many may be added while the surrogate is too poor to draw with alone, but gets better: an effective draw
-        with exact gradients costs ten to a hundred of them.
+        Evaluations that may be added while the surrogate is poor but gets better: an effective draw with exact
+        gradients costs ten to a hundred of them.
     poor_sd : float
-        sd(D) when some were last added for that.
-    to_find : int
-        How many it may take to find the typical set, beyond `most`.
+        sd(D) when some were last added for that reason.
+    to_initialise : int
+        Evaluations beyond `most` that finding the typical set may take.
+    settings : StoppingSettings
     """
 
     dim: int
@@ -156,12 +148,11 @@ class Plan:
     budget: int | None = None
     is_capped: bool = False
     reserve: int = 0
-    more: int = 0
+    extra: int = 0
     patience: int = 0
     poor_sd: float = np.inf
-    to_find: int = 0
-
-    few_surprises = 0.1
+    to_initialise: int = 0
+    settings: StoppingSettings = DEFAULT.stopping
 
     @property
     def is_limited(self) -> bool:
@@ -169,56 +160,60 @@ class Plan:
         return self.budget is not None or self.is_capped
 
     @property
-    def most_to_find(self) -> int:
+    def most_to_initialise(self) -> int:
         """Evaluations at most until the typical set is found."""
-        return self.most + self.to_find
+        return self.most + self.to_initialise
 
     @property
     def most_in_all(self) -> int:
-        """Evaluations at most, whatever is met."""
-        return self.most + self.more + self.patience
-
-    def after(self, n: int) -> Plan:
-        """Return the plan once it has taken `n` evaluations to find the typical set: enough is left to learn it."""
-        if self.is_limited:
-            return self
-        return replace(self, most=max(self.most, n + self.reserve + 2 * self._few))
-
-    def while_poor(self, n: int, sd: float) -> Plan | None:
-        """Return the plan with room to learn on after `n` evaluations, or None if it is good or gets no better."""
-        added = min(self.patience, max(2 * self._few, int(GROWTH * n)))
-        if not sd > POOR or added <= 0 or not (np.isinf(self.poor_sd) or sd < BETTER * self.poor_sd):
-            return None
-        return replace(
-            self, most=n + self.reserve + added, patience=self.patience - added, poor_sd=min(sd, HOPELESS)
-        )
-
-    @property
-    def _few(self) -> int:
-        """Evaluations that tell something of a surrogate."""
-        return 40 + 2 * self.dim
+        """Evaluations at most, with everything that may be added."""
+        return self.most + self.extra + self.patience
 
     @property
     def least(self) -> int:
         """Evaluations to learn from at least, if the budget allows."""
         if self.budget is not None:
             return min(self._few, self.budget // 2)
-        return min(max(self._few, int(CHEAP_SHARE * self.n_draws)), self.most)
+        return min(max(self._few, int(self.settings.cheap_share * self.n_draws)), self.most)
 
-    def longer(self, n: int) -> Plan:
-        """Return the plan with room to learn what was found after `n` evaluations, as far as it may grow."""
-        wanted = n + self.reserve + int(GROWTH * n) - self.most
-        added = min(max(wanted, 0), self.more)
-        return replace(self, most=self.most + added, more=self.more - added)
+    @property
+    def _few(self) -> int:
+        return self.settings.few + self.settings.few_each * self.dim
 
-    def enough(self, n: int, sd: float, surprises: float, rate: float) -> bool:
-        """Whether to stop learning after `n` evaluations, with sd(D) falling at a `rate`."""
+    def after_initialise(self, n: int) -> AdaptationPlan:
+        """Return the plan after `n` evaluations found the typical set, with enough left to learn it."""
+        if self.is_limited:
+            return self
+        return replace(self, most=max(self.most, n + self.reserve + 2 * self._few))
+
+    def extended(self, n: int) -> AdaptationPlan:
+        """Return the plan with room to learn the mass that was found after `n` evaluations, as far as it may grow."""
+        wanted = n + self.reserve + int(self.settings.growth * n) - self.most
+        added = min(max(wanted, 0), self.extra)
+        return replace(self, most=self.most + added, extra=self.extra - added)
+
+    def extended_while_poor(self, n: int, sd: float) -> AdaptationPlan | None:
+        """Return the plan with room to learn on after `n` evaluations, or None if sd(D) is good or gets no better."""
+        settings = self.settings
+        added = min(self.patience, max(2 * self._few, int(settings.growth * n)))
+        improves = np.isinf(self.poor_sd) or sd < settings.better * self.poor_sd
+        if not sd > settings.poor or added <= 0 or not improves:
+            return None
+        return replace(
+            self,
+            most=n + self.reserve + added,
+            patience=self.patience - added,
+            poor_sd=min(sd, settings.hopeless),
+        )
+
+    def is_enough(self, n: int, sd: float, surprises: float, rate: float) -> bool:
+        """Return whether to stop learning after `n` evaluations, with sd(D) falling at a `rate`."""
         if n >= self.most - self.reserve:
             return True
         if n < self.least:
             return False
-        if surprises > self.few_surprises:
+        if surprises > self.settings.few_surprises:
             return False
         if self.budget is not None:
-            return not learning_pays_within(self.budget, n, sd, rate)
-        return not learning_pays(sd, n, self.n_draws, rate)
+            return not learning_pays_within(self.budget, n, sd, rate, self.settings)
+        return not learning_pays(sd, n, self.n_draws, rate, self.settings)

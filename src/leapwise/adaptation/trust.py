@@ -1,4 +1,8 @@
-"""Trust: how many steps with exact gradients the draws need beside the surrogate."""
+"""Trust: how many steps with exact gradients the draws need beside the surrogate.
+
+None, if its predictions were right; all of them, if it could not learn the posterior or was surprised again and again.
+In between, a share of exact steps keeps chains from being held up where the surrogate is wrong.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leapwise.adaptation.adapt import Outcome
-from leapwise.adaptation.stopping import USELESS
+from leapwise.adaptation.adapt import AdaptationResult
 from leapwise.errors import SurrogateError
-
-#: sd(D) up to which trust is full; from `USELESS` on there is none.
-GOOD = 0.5
-
-
-#: Share of surprises up to which trust is full, and from which on there is none.
-FEW_SURPRISES, MANY_SURPRISES = 0.1, 0.4
-#: Doubt if the last look beyond the frontier found mass that had been walled off.
-WALLED = 0.3
-
-
-#: A larger share of exact steps is not worth the rest.
-MOST_MIXED = 0.5
 
 
 @dataclass(frozen=True)
@@ -32,33 +22,36 @@ class Trust:
     reason: str = ""
 
 
-def judge(outcome: Outcome) -> Trust:
-    """Return how far the surrogate of the adaptation is to be trusted."""
+def judge(result: AdaptationResult) -> Trust:
+    """Return how far the surrogate of an adaptation can be trusted."""
+    limits, useless = result.settings.trust, result.settings.stopping.useless
     doubt = max(
-        (outcome.sd - GOOD) / (USELESS - GOOD),
-        (outcome.surprises - FEW_SURPRISES) / (MANY_SURPRISES - FEW_SURPRISES),
-        WALLED if outcome.walled else 0.0,
+        (result.sd - limits.good) / (useless - limits.good),
+        (result.surprises - limits.few_surprises) / (limits.many_surprises - limits.few_surprises),
+        limits.missed if result.missed_mass else 0.0,
     )
     if doubt <= 0:  # False for NaN
         return Trust(0.0)
-    sd = (
-        f"its sd(D) is {outcome.sd:.2g}"
-        if outcome.sd < np.inf
-        else "too few of its trials had mass to tell sd(D)"
-    )
-    lower = f" and {outcome.surprises:.0%} of its last trials were surprises" if outcome.surprises else ""
-    why = f"{sd}{lower}, after {len(outcome.training)} evaluations"
-    if outcome.walled:
-        why += "; beyond its outermost draws there is mass (a long tail, a curved ridge, an edge) it does not reach"
-    return Trust(1.0 if not doubt < MOST_MIXED else doubt, why)
+    return Trust(1.0 if not doubt < limits.most_mixed else doubt, _reason(result))
 
 
-def require_use(outcome: Outcome, trust: Trust, remedies: str = "give one") -> None:
-    """Raise if the surrogate is of no use and there is no gradient to fall back on; `remedies` says what to do.
+def _reason(result: AdaptationResult) -> str:
+    sd = "too few of its predictions were tested where there is mass to estimate sd(D)"
+    if result.sd < np.inf:
+        sd = f"its sd(D) is {result.sd:.2g}"
+    lower = f" and {result.surprises:.0%} of its last predictions were surprises" if result.surprises else ""
+    reason = f"{sd}{lower}, after {len(result.training)} evaluations"
+    if result.missed_mass:
+        reason += "; beyond its outermost draws there is mass (a long tail, a curved ridge, an edge) it does not reach"
+    return reason
 
-    Surprises alone do not make it useless: they have been learnt from, and the run warns of them.
+
+def require_use(result: AdaptationResult, trust: Trust, remedies: str = "give one") -> None:
+    """Raise if the surrogate is useless and there is no gradient to fall back on; `remedies` says what to do.
+
+    Surprises alone do not make it useless: they have been trained on, and the run warns of them.
     """
-    if outcome.sd < USELESS:
+    if result.is_useful:
         return
     raise SurrogateError(
         f"the surrogate could not be trained well enough to draw with: {trust.reason}. There is no gradient to fall "

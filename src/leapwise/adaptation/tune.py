@@ -1,20 +1,25 @@
-r"""Walks on a surrogate alone: they cost no exact evaluation.
+r"""Tune: choose the inner steps of the draws, on the surrogate alone.
 
-Freeze: choose the inner steps of the draws, on the surrogate alone.
-
-Chains of the surrogate, which cost nothing, tell for each trajectory length, its jitter and number of inner steps k how
-far a move still resembles its start: the correlation :math:`\rho` of parameters and of their squares. With acceptance a
-the chain of draws then has lag-one correlation :math:`r = 1 - a + a \rho` and about :math:`(1 - r)/(1 + r)` effective
-draws for each value. Chosen is the largest harmonic mean of that of parameters and that of squares, so that neither is
-bought with the other; twice as many gradients of the surrogate must gain three in a hundred, since they are not free
-where the model is cheap. That goes by their number and not by a clock, so that a run does the same everywhere.
+**Trajectories.** Chains of the surrogate, which cost nothing, measure for each trajectory length, jitter and number of
+inner steps k how far a move still resembles its start: the correlation :math:`\rho` of parameters and of their squares.
+With acceptance a the chain of draws then has lag-one correlation :math:`r = 1 - a + a \rho` and about
+:math:`(1 - r)/(1 + r)` effective draws per value. The largest harmonic mean of that of parameters and that of squares
+is chosen, so that neither is bought with the other. Twice as many gradients of the surrogate must gain three in a
+hundred, since they are not free where the model is cheap. Gradients are counted, not timed, so that a run does the same
+everywhere.
 
 Where the surrogate is nearly Gaussian, an odd number of trajectories a little longer than a quarter of a turn, all of
 about the same length, ends on the other side: on a Gaussian of one frequency with :math:`\rho = c` for parameters and
-:math:`c^2` for squares. A c of -0.2 repays the draws that are rejected and costs squares little.
+:math:`c^2` for squares. A c of -0.2 makes up for rejected draws and costs squares little.
 
-Where many inner steps are needed, the posterior is bent or has lobes. Chains that jump between parts of it (see
-`leapwise.adaptation.modes`) are then tried beside the one that was chosen, and taken if clearly better.
+**Components.** Along a bent valley, or over the saddle between two lobes that touch, trajectories make slow progress
+and a draw takes many inner steps. But a few normal distributions, the components, cover the surrogate's draws, and a
+jump from one component to another is a far move for one potential of the surrogate. Jumps are exact whatever the
+components are (`leapwise.kernels.jumps`): the better these fit, the more jumps are accepted. Components are found by
+classification: each draw belongs to the component with the largest density there, as in a jump, and each component is
+the normal distribution of its draws, until nothing changes. The number of components is the one whose accepted jumps
+have the largest mean squared distance. Kernels with such jumps are compared with the one without, and taken if clearly
+better.
 """
 
 from __future__ import annotations
@@ -24,36 +29,22 @@ from dataclasses import replace
 import numpy as np
 from scipy.special import binom
 
-from leapwise.adaptation.modes import find_parts
-from leapwise.adaptation.settings import DEFAULT, AdaptationSettings
-from leapwise.adaptation.stopping import USELESS, acceptance
-from leapwise.adaptation.walk import Energy, find_step, settle, trace, transition, walk, within_mode
+from leapwise.adaptation.settings import DEFAULT, AdaptationSettings, TuneSettings
+from leapwise.adaptation.stopping import acceptance
+from leapwise.adaptation.surrogate_chains import (
+    Energy,
+    find_step_size,
+    learn_frame,
+    move,
+    relative_to_mode,
+    surrogate_kernel,
+    trace,
+)
 from leapwise.kernels import Jumps, SurrogateTransition
 from leapwise.surrogates import Whitening
 
-#: Lengths of trajectories that are tried, with their jitter.
-SHAPES = ((1.6, 0.4), (2.0, 0.4), (2.5, 0.4), (1.8, 0.1), (2.1, 0.1), (2.25, 0.1))
-INNER_STEPS = (1, 2, 3, 4, 5, 6, 8, 11, 15)
-N_CHAINS, N_SETTLE, MORE = 128, 12, 3
-#: Gradients of the surrogate that a draw may take, unless few inner steps take more: each is some tens of microseconds.
-MOST_GRADIENTS = 160
-#: Power of the number of gradients that they must be worth; more of it where less is sure.
-WORTH, WORTH_UNSURE = 0.04, 0.07
-#: How many times as much jumps between parts must be worth: what is seen of it is unsure too.
-CLEARLY = 1.05
-#: Of inner steps: those that are not accepted undo what the others gain.
-ACCEPTANCE = 0.95
-LEAST_ACCEPTANCE = 0.01
-#: Inner steps that are many: jumps between parts of a mode may do with fewer. These are tried, for so many draws.
-MANY, FEWER_STEPS, N_DRAWS = 5, (3, 6), 10
-#: Lags of draws that are looked at, an odd number, and the least autocorrelation time that is believed.
-MOST_LAGS, LEAST_TIME = 5, 0.3
-#: What is left of a sum of two lags in the next two, at most.
-MOST_LEFT = 0.95
-FURTHEST = 4.0
 
-
-def freeze(
+def tune_kernel(
     surrogate: Energy,
     frame: Whitening,
     position: np.ndarray,
@@ -64,54 +55,71 @@ def freeze(
 ) -> SurrogateTransition:
     """Return the kernel of the draws, for a surrogate with sd(D) = `sd`; nothing changes from here on.
 
-    Between modes it takes one jump, whatever the number of inner steps, which is then chosen for what is within modes.
-    Where that is many, jumps between parts of a mode are tried.
+    Between modes it makes one jump, whatever the number of inner steps, which is then chosen for moves within modes.
+    Where that number is large, jumps between components of a mode are tried.
     """
-    if not sd < USELESS:  # hardly anything will be drawn with it
-        frame = settle(surrogate, frame, position, rng, jumps)
-        step_size = find_step(surrogate, frame, position, rng, wanted=ACCEPTANCE, jumps=jumps)
-        return transition(surrogate, frame, step_size, SHAPES[0][0], FEWER_STEPS[0], jumps)
-    accept = max(acceptance(sd), LEAST_ACCEPTANCE)
-    chosen, settled, seen = _shaped(surrogate, frame, position, accept, rng, jumps)
-    if chosen.inner_steps < MANY or not settings.stages.components:
+    tune = settings.tune
+    if not sd < settings.stopping.useless:  # hardly anything will be drawn with it
+        frame = learn_frame(surrogate, frame, position, rng, jumps, settings)
+        step_size = find_step_size(
+            surrogate, frame, position, rng, wanted=tune.acceptance, jumps=jumps, settings=settings
+        )
+        few = tune.fewer_steps[0]
+        return surrogate_kernel(surrogate, frame, step_size, tune.lengths[0], few, jumps, settings)
+    accept = max(acceptance(sd), tune.least_acceptance)
+    chosen, frame_of_draws, draws = _best_trajectory(
+        surrogate, frame, position, accept, rng, jumps, settings, tune.worth
+    )
+    if chosen.inner_steps < tune.many or not settings.stages.components:
         return chosen
-    parts = find_parts(surrogate, settled, seen, rng, jumps)
-    if parts is None:
+    components = find_components(surrogate, frame_of_draws, draws, rng, jumps, tune)
+    if components is None:
         return chosen
-    within, _, _ = _shaped(surrogate, frame, position, accept, rng, parts, WORTH_UNSURE)
-    others = [replace(chosen, inner_steps=k, jumps=parts) for k in FEWER_STEPS]
-    start = seen[rng.integers(len(seen), size=N_CHAINS)]
+    within, _, _ = _best_trajectory(
+        surrogate, frame, position, accept, rng, components, settings, tune.worth_unsure
+    )
+    others = [replace(chosen, inner_steps=k, jumps=components) for k in tune.fewer_steps]
+    start = draws[rng.integers(len(draws), size=tune.n_chains)]
     best = 0.0
     for kernel in (chosen, within, *others):
-        moves = _chain(trace(kernel, start, rng, N_DRAWS), settled, None)
-        found = _worth_of_draws(moves, accept) * _n_gradients(kernel) ** -WORTH
+        moves = _in_quartiles(trace(kernel, start, rng, tune.n_draws), frame_of_draws, None, tune)
+        found = _efficiency_of_draws(moves, accept, tune) * _n_gradients(kernel) ** -tune.worth
         if found > best:
-            best, chosen = found * (CLEARLY if kernel.jumps is jumps else 1.0), kernel
+            best, chosen = found * (tune.clearly if kernel.jumps is jumps else 1.0), kernel
     return chosen
 
 
-def _shaped(
+def _best_trajectory(
     surrogate: Energy,
     frame: Whitening,
     position: np.ndarray,
     accept: float,
     rng: np.random.Generator,
     jumps: Jumps | None,
-    worth: float = WORTH,
+    settings: AdaptationSettings,
+    worth: float,
 ) -> tuple[SurrogateTransition, Whitening, np.ndarray]:
-    """Return the kernel of the best shape, coordinates in which modes are about normal, and draws ``(n, dim)``."""
-    frame = settle(surrogate, frame, position, rng, jumps)
-    start = position[rng.integers(len(position), size=N_CHAINS)]
-    step_size = find_step(surrogate, frame, start, rng, wanted=ACCEPTANCE, jumps=jumps)
-    start, _ = walk(transition(surrogate, frame, step_size, 1.7, N_SETTLE, jumps), start, rng)
-    best, chosen, seen = 0.0, transition(surrogate, frame, step_size, SHAPES[0][0], 3, jumps), []
-    for length, jitter in SHAPES:
-        kernel = replace(transition(surrogate, frame, step_size, length, 1, jumps), jitter=jitter)
-        price, numbers = _n_gradients(kernel), np.array(INNER_STEPS)
-        numbers = numbers[numbers <= max(MOST_GRADIENTS / price, FEWER_STEPS[0])]
-        draws = trace(kernel, start, rng, int(numbers[-1]) + MORE)
+    """Return the kernel with the best trajectories, the frame of the modes, and draws ``(n, dim)``."""
+    tune = settings.tune
+    frame = learn_frame(surrogate, frame, position, rng, jumps, settings)
+    start = position[rng.integers(len(position), size=tune.n_chains)]
+    step_size = find_step_size(
+        surrogate, frame, start, rng, wanted=tune.acceptance, jumps=jumps, settings=settings
+    )
+
+    def kernel_of(length: float, inner_steps: int) -> SurrogateTransition:
+        return surrogate_kernel(surrogate, frame, step_size, length, inner_steps, jumps, settings)
+
+    start, _ = move(kernel_of(tune.first_length, tune.n_discarded), start, rng)
+    best, chosen, seen = 0.0, kernel_of(tune.lengths[0], 3), []
+    for length, jitter in zip(tune.lengths, tune.jitters, strict=True):
+        kernel = replace(kernel_of(length, 1), jitter=jitter)
+        price, numbers = _n_gradients(kernel), np.array(tune.inner_steps)
+        numbers = numbers[numbers <= max(tune.max_gradients / price, tune.fewer_steps[0])]
+        draws = trace(kernel, start, rng, int(numbers[-1]) + tune.more)
         seen += [draws[len(draws) // 2], draws[-1]]
-        found = _worths(_chain(draws, frame, jumps), accept)[numbers - 1] * (price * numbers) ** -worth
+        chain = _in_quartiles(draws, frame, jumps, tune)
+        found = _efficiencies(chain, accept, tune)[numbers - 1] * (price * numbers) ** -worth
         if found.max() > best:
             best, chosen = found.max(), replace(kernel, inner_steps=int(numbers[found.argmax()]))
     return chosen, frame, np.concatenate(seen)
@@ -122,53 +130,56 @@ def _n_gradients(kernel: SurrogateTransition) -> float:
     return kernel.inner_steps * float(np.ceil(kernel.trajectory_length / np.asarray(kernel.step_size)))
 
 
-def _chain(draws: np.ndarray, frame: Whitening, modes: Jumps | None) -> np.ndarray:
+def _in_quartiles(
+    draws: np.ndarray, frame: Whitening, modes: Jumps | None, settings: TuneSettings
+) -> np.ndarray:
     """Return successive positions ``(steps, chains, dim)`` of many chains in the frame, each in its mode.
 
-    They are measured in quartiles and held within `FURTHEST`, so that one chain far out does not speak for all.
+    They are in units of the quartiles and clipped, so that one chain far out does not dominate.
     """
-    chain = np.stack([frame.vector_to_white(within_mode(each, modes)) for each in draws])
+    chain = np.stack([frame.vector_to_white(relative_to_mode(each, modes)) for each in draws])
     low, middle, high = np.quantile(chain, [0.25, 0.5, 0.75], axis=(0, 1))
-    return np.clip((chain - middle) / np.where(high > low, (high - low) / 1.35, 1.0), -FURTHEST, FURTHEST)
+    scaled = (chain - middle) / np.where(high > low, (high - low) / 1.35, 1.0)
+    return np.clip(scaled, -settings.furthest, settings.furthest)
 
 
-def _worths(chain: np.ndarray, accept: float) -> np.ndarray:
-    """Return effective draws for each value with 1, 2, ... inner steps, of parameters and squares together.
+def _efficiencies(chain: np.ndarray, accept: float, settings: TuneSettings) -> np.ndarray:
+    """Return effective draws per value with 1, 2, ... inner steps, of parameters and squares together.
 
-    Inner steps are reversible, so that autocorrelations at even lags are positive and fall, and one at an odd lag is no
-    larger than the one before. Without that, the best of many that are estimated would mostly be a lucky one.
+    Inner steps are reversible, so autocorrelations at even lags are positive and fall, and one at an odd lag is no
+    larger than the one before. Without these bounds the best of many estimates would mostly be a lucky one.
     """
-    values, lags = [], np.arange(1, len(chain) - MORE + 1)
+    values, lags = [], np.arange(1, len(chain) - settings.more + 1)
     for power in (1, 2):
         each = np.stack([_correlations(chain**power, int(k)) for k in lags])
         each[1::2] = np.minimum.accumulate(np.maximum(each[1::2], 0.0))
         bound = each[1::2][: len(each[2::2])]
         each[2::2] = np.clip(each[2::2], -bound, bound)
         noise = lags / ((len(chain) - lags) * chain.shape[1])
-        lag = 1.0 - accept + accept * _slow(each, noise)
+        lag = 1.0 - accept + accept * _slow_correlation(each, noise)
         values.append((1.0 - lag) / (1.0 + lag))
     return np.asarray(2.0 / (1.0 / values[0] + 1.0 / values[1]))
 
 
-def _worth_of_draws(chain: np.ndarray, accept: float) -> float:
-    """Return effective draws for each value from successive moves on the surrogate, of parameters and squares together.
+def _efficiency_of_draws(chain: np.ndarray, accept: float, settings: TuneSettings) -> float:
+    """Return effective draws per value from successive moves on the surrogate, of parameters and squares together.
 
-    A chain that jumps may resemble what it was two moves ago more than what it was one ago, so that one lag does not
-    tell. With acceptance a, draws have made j of k moves with a binomial probability, and their correlation at lag k is
-    the mean of those of moves at lag j. These are added up in pairs, whose sums a reversible chain has positive and
-    falling (Geyer 1992), and go on falling as they did last.
+    A chain that jumps may resemble its state two moves ago more than one ago, so one lag is not enough. With acceptance
+    a, draws have made j of k moves with a binomial probability, and their correlation at lag k is the mean of those of
+    moves at lag j. These are added up in pairs, whose sums are positive and fall for a reversible chain (Geyer 1992),
+    and are taken to fall further as they did last.
     """
     values = []
     for power in (1, 2):
         lags = [1.0]
-        for j in range(1, MOST_LAGS + 1):
+        for j in range(1, settings.max_lags + 1):
             noise = j / ((len(chain) - j) * chain.shape[1])
-            lags.append(float(_slow(_correlations(chain**power, j), noise)))
-        pairs = (_binomial(MOST_LAGS, accept) @ lags).reshape(-1, 2).sum(axis=1)
+            lags.append(float(_slow_correlation(_correlations(chain**power, j), noise)))
+        pairs = (_binomial(settings.max_lags, accept) @ lags).reshape(-1, 2).sum(axis=1)
         pairs = np.minimum.accumulate(np.maximum(pairs, 0.0))
-        fall = min(pairs[-1] / max(pairs[-2], 1e-300), MOST_LEFT)
+        fall = min(pairs[-1] / max(pairs[-2], 1e-300), settings.most_left)
         time = 2.0 * (pairs.sum() + pairs[-1] * fall / (1.0 - fall)) - 1.0
-        values.append(1.0 / max(time, LEAST_TIME))
+        values.append(1.0 / max(time, settings.least_time))
     return 2.0 / (1.0 / values[0] + 1.0 / values[1])
 
 
@@ -179,7 +190,7 @@ def _binomial(most: int, share: float) -> np.ndarray:
 
 
 def _correlations(chain: np.ndarray, lag: int) -> np.ndarray:
-    """Return how far each parameter of chains ``(steps, chains, dim)`` resembles what it was, ``(dim,)``."""
+    """Return the autocorrelation of each parameter of chains ``(steps, chains, dim)`` at a lag, ``(dim,)``."""
     before, after = (part.reshape(-1, chain.shape[2]) for part in (chain[:-lag], chain[lag:]))
     before, after = before - before.mean(axis=0), after - after.mean(axis=0)
     size = np.sqrt((before**2).sum(axis=0) * (after**2).sum(axis=0))
@@ -187,7 +198,121 @@ def _correlations(chain: np.ndarray, lag: int) -> np.ndarray:
         return np.where(size > 0, (before * after).sum(axis=0) / size, 1.0)
 
 
-def _slow(each: np.ndarray, noise: np.ndarray | float) -> np.ndarray:
-    """Return the correlation of a parameter that forgets slowly: the mean over parameters and their spread."""
+def _slow_correlation(each: np.ndarray, noise: np.ndarray | float) -> np.ndarray:
+    """Return the correlation of a slow parameter: the mean over parameters plus 1.5 of their standard deviations."""
     spread = np.sqrt(np.maximum(each.var(axis=-1) - noise, 0.0))
     return np.asarray(np.minimum(each.mean(axis=-1) + 1.5 * spread, 0.999))
+
+
+def find_components(
+    surrogate: Energy,
+    frame: Whitening,
+    draws: np.ndarray,
+    rng: np.random.Generator,
+    modes: Jumps | None,
+    settings: TuneSettings = DEFAULT.tune,
+) -> Jumps | None:
+    """Return jumps between components of the modes of a surrogate's draws ``(n, dim)``; None if there are none.
+
+    Parameters
+    ----------
+    surrogate : Energy
+    frame : Whitening
+        In which distances are measured.
+    draws : ndarray of shape (n, dim)
+    rng : Generator
+    modes : Jumps or None
+        Jumps between separate modes, if there are several.
+    settings : TuneSettings
+    """
+    with np.errstate(all="ignore"):
+        height = surrogate.potential(draws)
+    finite = np.isfinite(draws).all(axis=1) & np.isfinite(height)
+    draws, height = draws[finite], height[finite]
+    best, chosen = 0.0, None
+    for n in settings.n_components:
+        for _ in range(settings.n_tries):
+            jumps = _components_of_modes(frame, draws, n, rng, modes, settings)
+            if jumps is None:
+                continue
+            found = _mean_squared_jump(surrogate, frame, jumps, draws, height, rng)
+            if found > best:
+                best, chosen = found, jumps
+    return chosen
+
+
+def _components_of_modes(
+    frame: Whitening,
+    draws: np.ndarray,
+    n: int,
+    rng: np.random.Generator,
+    modes: Jumps | None,
+    settings: TuneSettings,
+) -> Jumps | None:
+    """Return jumps between `n` components of each mode, or of those that have enough draws."""
+    if modes is None:
+        return fit_components(frame, draws, n, rng, settings)
+    mode, split = modes.modes(draws), False
+    centres, factors, mode_of = [], [], []
+    for i in range(modes.n_modes):
+        found = fit_components(frame, draws[mode == i], n, rng, settings)
+        split |= found is not None
+        centres.append(modes.centres[[i]] if found is None else found.centres)
+        factors.append(modes.factors[[i]] if found is None else found.factors)
+        mode_of += [i] * len(centres[-1])
+    return Jumps(np.concatenate(centres), np.concatenate(factors), np.array(mode_of)) if split else None
+
+
+def fit_components(
+    frame: Whitening,
+    draws: np.ndarray,
+    n: int,
+    rng: np.random.Generator,
+    settings: TuneSettings = DEFAULT.tune,
+) -> Jumps | None:
+    """Return jumps between `n` components of one mode; None if one of them has too few draws."""
+    fewest = settings.fewest + settings.fewest_each * draws.shape[1]
+    if len(draws) < n * fewest:
+        return None
+    component, jumps = _first_components(frame.to_white(draws), n, rng), None
+    for _ in range(settings.max_iterations):
+        if np.bincount(component, minlength=n).min() < fewest:
+            return None
+        each = [Whitening.from_positions(draws[component == i]) for i in range(n)]
+        jumps = Jumps(
+            np.stack([one.mean for one in each]),
+            np.stack([one.factor for one in each]),
+            np.zeros(n, dtype=int),
+        )
+        before, component = component, jumps.components(draws)
+        if (component == before).all():
+            break
+    return jumps
+
+
+def _first_components(white: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+    """Return for each draw the nearest of `n` draws that are far apart (k-means++)."""
+    apart = np.empty((n, len(white)))
+    chosen = int(rng.integers(len(white)))
+    for i in range(n):
+        apart[i] = ((white - white[chosen]) ** 2).sum(axis=1)
+        nearest = apart[: i + 1].min(axis=0)
+        if nearest.any():
+            chosen = int(rng.choice(len(white), p=nearest / nearest.sum()))
+    return np.asarray(apart.argmin(axis=0))
+
+
+def _mean_squared_jump(
+    surrogate: Energy,
+    frame: Whitening,
+    jumps: Jumps,
+    draws: np.ndarray,
+    height: np.ndarray,
+    rng: np.random.Generator,
+) -> float:
+    """Return the mean squared distance of accepted jumps."""
+    end, stretch, counts = jumps.propose(draws, rng.random(len(draws)))
+    with np.errstate(all="ignore"):
+        accepted = np.exp(np.minimum(height - surrogate.potential(end) + stretch, 0.0))
+    far = (frame.vector_to_white(end - draws) ** 2).sum(axis=1)
+    return float(np.mean(np.where(counts & np.isfinite(accepted), accepted, 0.0) * far))

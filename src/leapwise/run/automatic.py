@@ -18,18 +18,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from leapwise.adaptation import (
-    USELESS,
+    AdaptationPlan,
+    AdaptationResult,
     Candidates,
     EvaluationRecord,
-    Outcome,
-    Plan,
     Start,
     Trust,
-    is_beyond_numbers,
+    check_support,
+    is_numerical,
     judge,
     learn_from,
     n_probes,
-    pilot,
     refuse_absurd_width,
     require_use,
     run_adaptation,
@@ -84,7 +83,7 @@ class Adapted:
 
 def plan_for(
     target: AnyTarget, n_draws: int, tune: int | None, budget: int | None, n_chains: int = USUAL_CHAINS
-) -> Plan:
+) -> AdaptationPlan:
     """Return how many exact evaluations the adaptation may spend.
 
     By default 150 + 10 dim, more for more chains, since each finds its own way to the posterior, and more for values
@@ -106,16 +105,16 @@ def plan_for(
             looks_beyond, most, more = True, most + n_probes(), int(MISSED_MASS_SHARE * n_draws)
         if not target.emulates_outputs:
             patience = int(POOR_SHARE * n_draws)
-    return Plan(
+    return AdaptationPlan(
         dim,
         n_draws,
         most,
         budget,
         is_capped=tune is not None,
         reserve=n_probes() if looks_beyond else 0,
-        more=more,
+        extra=more,
         patience=patience,
-        to_find=to_find,
+        to_initialise=to_find,
     )
 
 
@@ -124,7 +123,7 @@ def adapt(
     record: EvaluationRecord,
     streams: Streams,
     init: ArrayLike | None,
-    plan: Plan,
+    plan: AdaptationPlan,
     progress: Progress,
 ) -> Adapted:
     """Train a surrogate within the plan, and decide what the draws are made with.
@@ -137,7 +136,7 @@ def adapt(
     streams : Streams
     init : array_like, optional
         Parameters to start from.
-    plan : Plan
+    plan : AdaptationPlan
     progress : Progress
 
     Raises
@@ -146,7 +145,7 @@ def adapt(
         If the posterior was not learned and there is no falling back on exact gradients.
     """
     evaluator = record.evaluator
-    if plan.is_limited and not record.known and plan.most < _least_cost(evaluator.target, streams.n_chains):
+    if plan.is_limited and not record.earlier and plan.most < _least_cost(evaluator.target, streams.n_chains):
         raise _not_found(plan, record, streams.n_chains)
     limit = evaluator.limit
     progress.start("warm-up", plan.most)
@@ -162,7 +161,7 @@ def adapt(
         failure = _failure_to_learn(error, plan, record, streams.n_chains)
         if failure is None:
             raise
-        if not evaluator.target.has_gradient or plan.is_limited or not record.heard:
+        if not evaluator.target.has_gradient or plan.is_limited or not record.evaluations:
             raise failure from error
         return _hmc_alone(record, streams.n_chains, str(failure))
     evaluator.limit = limit
@@ -176,14 +175,16 @@ def _phase_and_quality(phase: str, sd: float) -> str:
 # Judge ---------------------------------------------------------------------------------------------------------------
 
 
-def _judged(outcome: Outcome, record: EvaluationRecord, streams: Streams, plan: Plan) -> Adapted:
+def _judged(
+    outcome: AdaptationResult, record: EvaluationRecord, streams: Streams, plan: AdaptationPlan
+) -> Adapted:
     """Choose the kernel of the draws, by how far the surrogate is trusted."""
     evaluator, target = record.evaluator, record.evaluator.target
     left = plan.most - evaluator.counts.n_exact if plan.is_limited else plan.most
     refuse_absurd_width(record, outcome.kernel, left)
     if not np.isfinite(outcome.sd) and plan.is_limited and not target.has_gradient:
         raise _not_found(plan, record, streams.n_chains)
-    outcome, outside = pilot(record, outcome, streams.shared, left)
+    outcome, outside = check_support(record, outcome, streams.shared, left)
     trust = judge(outcome)
     if trust.reason and outside:
         share = f"{outside:.0%} of its moves ended outside the support, where the log-density is -inf"
@@ -196,24 +197,24 @@ def _judged(outcome: Outcome, record: EvaluationRecord, streams: Streams, plan: 
     return _adapted(outcome, trust, kernel, target)
 
 
-def _kernel(outcome: Outcome, trust: Trust, *, is_limited: bool) -> Kernel | None:
+def _kernel(outcome: AdaptationResult, trust: Trust, *, is_limited: bool) -> Kernel | None:
     """Return the surrogate's kernel, or a mixture of it with exact steps; None if HMC is to take over."""
     if trust.exact_share == 0.0 or outcome.exact is None:
         return outcome.kernel
     share = trust.exact_share
     if share == 1.0:
         # With several modes the surrogate's jumps are kept: HMC alone would leave each chain in its mode.
-        jumps_serve = outcome.kernel.jumps is not None and outcome.sd < USELESS
+        jumps_serve = outcome.kernel.jumps is not None and outcome.is_useful
         if not is_limited and not jumps_serve:
             return None
         share = EVEN_SHARE
     return Mixture((outcome.kernel, outcome.exact), (1.0 - share, share))
 
 
-def _adapted(outcome: Outcome, trust: Trust, kernel: Kernel | None, target: AnyTarget) -> Adapted:
+def _adapted(outcome: AdaptationResult, trust: Trust, kernel: Kernel | None, target: AnyTarget) -> Adapted:
     share = 1.0 if kernel is None else kernel.weights[1] if isinstance(kernel, Mixture) else 0.0
     report = SurrogateReport(
-        kind=outcome.playing,
+        kind=outcome.surrogate_kind,
         sd=outcome.sd,
         usual=outcome.usual,
         surprises=outcome.surprises,
@@ -223,7 +224,7 @@ def _adapted(outcome: Outcome, trust: Trust, kernel: Kernel | None, target: AnyT
         fingerprint="" if kernel is None else fingerprint(_surrogate(kernel)),
         has_gradient=outcome.exact is not None,
         n_modes=1 if outcome.kernel.jumps is None or kernel is None else outcome.kernel.jumps.n_modes,
-        tail="" if outcome.tail is None or kernel is None else outcome.tail.told(target.names),
+        tail="" if outcome.tail is None or kernel is None else outcome.tail.described(target.names),
     )
     return Adapted(kernel, outcome.state, report, outcome.training)
 
@@ -256,8 +257,8 @@ def _hmc_alone(record: EvaluationRecord, n_chains: int, reason: str) -> Adapted:
     to 0, and no chain comes back from there. From the first positions HMC finds its way as `HMC()` does.
     """
     _warn_of_fall_back(reason)
-    position = np.concatenate([each.position for each in record.heard])
-    potential = np.concatenate([each.potential for each in record.heard])
+    position = np.concatenate([each.position for each in record.evaluations])
+    potential = np.concatenate([each.potential for each in record.evaluations])
     rows = np.flatnonzero(np.isfinite(potential))[:n_chains]
     rows = rows[np.arange(n_chains) % len(rows)]
     report = SurrogateReport("none", np.inf, 0.0, 1.0, 1.0, reason, np.empty((0, 2)))
@@ -274,12 +275,12 @@ def _warn_of_fall_back(reason: str) -> None:
 
 
 def _failure_to_learn(
-    error: Exception, plan: Plan, record: EvaluationRecord, n_chains: int
+    error: Exception, plan: AdaptationPlan, record: EvaluationRecord, n_chains: int
 ) -> LeapwiseError | None:
     """Return the error to raise where the posterior was not learned; None if `error` means something else."""
     if isinstance(error, BudgetError):
         return _not_found(plan, record, n_chains)
-    if not is_beyond_numbers(error):
+    if not is_numerical(error):
         return None
     return SurrogateError(
         "the posterior could not be learned: its numbers are too large or too small to work with "
@@ -287,7 +288,7 @@ def _failure_to_learn(
     )
 
 
-def _not_found(plan: Plan, record: EvaluationRecord, n_chains: int) -> BudgetError:
+def _not_found(plan: AdaptationPlan, record: EvaluationRecord, n_chains: int) -> BudgetError:
     """Return the error of a warm-up that found nothing to train on, because its limit was too low or in spite of it."""
     target = record.evaluator.target
     usual = _usual_cost(target, n_chains)
@@ -373,7 +374,7 @@ def learn_from_hmc(
     known = Evaluation(chosen.position, chosen.potential, chosen.gradient, chosen.outputs)
     own = EvaluationRecord(evaluator, record.gradient, [known], settings=record.settings)
     most = RETRY_EVALUATIONS + RETRY_PER_PARAMETER * chosen.dim + n_probes()
-    plan = Plan(evaluator.target.dim, n_draws, most, reserve=n_probes())
+    plan = AdaptationPlan(evaluator.target.dim, n_draws, most, reserve=n_probes())
     covariance = metric.velocity(np.eye(chosen.dim))
     start = Start(state.position, Whitening(chosen.position.mean(axis=0), np.linalg.cholesky(covariance)))
     candidates = Candidates(evaluator.target, own, streams.shared, method.surrogate)
@@ -386,12 +387,12 @@ def learn_from_hmc(
     try:
         outcome = learn_from(start, candidates, streams, plan, show)
     except (BudgetError, ArithmeticError, ValueError) as error:
-        if not isinstance(error, BudgetError) and not is_beyond_numbers(error):
+        if not isinstance(error, BudgetError) and not is_numerical(error):
             raise
         return None
     finally:
-        evaluator.limit, evaluator.observer = limit, record.heard.append
-        record.heard += own.heard
+        evaluator.limit, evaluator.observer = limit, record.evaluations.append
+        record.evaluations += own.evaluations
     trust = judge(outcome)
     if trust.exact_share > 0.0 or not _predicts(outcome.kernel, later_half, outcome.state):
         return None

@@ -140,7 +140,7 @@ class Runner:
         if self.kernel is None:
             assert self.state is not None
             self.method, self.n_tune = HMC(), DEFAULT_TUNE
-            evaluator.observe(self._adaptation.heard.append)
+            evaluator.observe(self._adaptation.evaluations.append)
             self.state = ExactForce(evaluator).begin(self.state)[0]
 
     def _take(self, found: Adapted) -> None:
@@ -334,6 +334,6 @@ class Runner:
         """Return the surrogate's training set, or what it would have been if warm-up did not end."""
         if self.training is not None:
             return self.training
-        if self._adaptation is not None and self._adaptation.heard:
+        if self._adaptation is not None and self._adaptation.evaluations:
             return self._adaptation.training()
         return getattr(self._warmup, "training", None)

@@ -1,4 +1,4 @@
-"""Forward models whose posterior is far narrower than the prior, or hidden among hollows."""
+"""Forward models whose posterior is far narrower than the prior, or hidden among local minima."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import leapwise as lw
-from leapwise.adaptation.initialise import Arrival, arrive, find_by_outputs, typical_height
-from leapwise.adaptation.minimise import FURTHER, REACH
+from leapwise.adaptation.initialise import OutputDescents, find_by_outputs, follow_trust_regions
 from leapwise.adaptation.record import EvaluationRecord
 from leapwise.adaptation.selection import Candidates
+from leapwise.adaptation.settings import DEFAULT
 from leapwise.execution import Evaluator
 from leapwise.kernels import State, Streams
 from leapwise.surrogates import Whitening
@@ -28,7 +28,7 @@ def _sharp(sd: float = 0.1) -> lw.ForwardTarget:
 
 
 def _swinging() -> lw.ForwardTarget:
-    """Return a damped oscillation: a hollow without any amplitude is everywhere, and few frequencies fit."""
+    """Return a damped oscillation: a local minimum without any amplitude is everywhere, and few frequencies fit."""
     times = np.linspace(0.0, 10.0, 40)
 
     def solve(x):
@@ -39,16 +39,16 @@ def _swinging() -> lw.ForwardTarget:
     return lw.ForwardTarget(solve, lw.GaussianLikelihood(data, sd=0.1), prior)
 
 
-def _arrival(target: lw.ForwardTarget, seed: int = 0, limit: int = 200) -> Arrival:
+def _descents(target: lw.ForwardTarget, seed: int = 0, limit: int = 200) -> OutputDescents:
     rng = np.random.default_rng(seed)
     evaluator = Evaluator(target)
     evaluator.limit = limit
     frame = Whitening.from_positions(rng.standard_normal((200, target.dim)))
-    return Arrival(EvaluationRecord.of(evaluator), target, frame, rng)
+    return OutputDescents(EvaluationRecord.of(evaluator), target, frame, rng)
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_posterior_far_narrower_than_the_prior_is_learnt(seed):
+def test_a_posterior_far_narrower_than_the_prior_is_learned(seed):
     run = lw.sample(_sharp(), draws=100, chains=4, random_seed=seed, progressbar=False)
     assert run.surrogate.sd < 0.2 and run.warmup.cost.n_exact < 120
     np.testing.assert_allclose(run.draws.mean(axis=(0, 1)), [0.3, 0.5], atol=0.04)
@@ -71,18 +71,18 @@ def test_all_chains_arrive_and_the_frame_is_that_of_the_posterior(seed):
     start = find_by_outputs(record, Candidates(target, record, streams.shared), state)
     assert len(record) < 120
     potential = Evaluator(target).value(start.position).potential
-    assert (potential < record.lowest + typical_height(2)).all()
+    assert (potential < record.lowest + DEFAULT.heights.training(2)).all()
     around = start.frame.from_white(np.random.default_rng(0).standard_normal((200, 2)))
     rise = Evaluator(target).value(around).potential - record.lowest
     assert 0.5 < rise.mean() < 2.0  # of a normal posterior in two dimensions it is 1
 
 
 def test_a_chain_left_behind_starts_again_where_others_have_ended():
-    arrival = _arrival(_sharp())
+    descents = _descents(_sharp())
     good = np.array([[0.3, 0.5], [0.31, 0.5]])
     position = np.concatenate([good, [[3.0, -3.0]]])
-    potential = arrival.record.evaluate(position).potential
-    start = arrive(arrival, position, potential, np.ones(3), iter(np.empty((0, 2))))
+    potential = descents.record.evaluate(position).potential
+    start = follow_trust_regions(descents, position, potential, np.ones(3), iter(np.empty((0, 2))))
     assert np.abs(start.position - [0.3, 0.5]).max() < 0.1
 
 
@@ -97,27 +97,29 @@ def test_fresh_draws_are_tried_only_while_nothing_fits():
 
     for sd, is_tried in ((0.1, False), (0.02, True)):
         likelihood = lw.GaussianLikelihood(_sharp().likelihood.data, sd=sd)  # too sure of errors of 0.1
-        arrival = _arrival(lw.ForwardTarget(_wave, likelihood, lw.NormalPrior(0.0, 1.0, dim=2)))
+        descents = _descents(lw.ForwardTarget(_wave, likelihood, lw.NormalPrior(0.0, 1.0, dim=2)))
         position = np.array([[0.3, 0.5], [0.31, 0.5]])
-        potential = arrival.record.evaluate(position).potential
-        arrive(arrival, position, potential, np.ones(2), fresh())
+        potential = descents.record.evaluate(position).potential
+        follow_trust_regions(descents, position, potential, np.ones(2), fresh())
         assert bool(drawn) == is_tried
-        assert len(arrival.record) <= arrival.most + 8
+        assert len(descents.record) <= descents.most + 8
 
 
 def test_models_are_not_run_far_outside_the_prior():
-    arrival = _arrival(_sharp())
-    arrival.record.evaluate(arrival.frame.from_white(np.array([[0.0, 0.0]])))
-    assert np.abs(arrival.within(np.array([[9.0, -9.0]]))).max() == REACH
-    far = arrival.frame.from_white(np.array([[4.0, 0.0]]))
-    arrival.record.heard[0].potential[:] = np.inf  # as if mass were out there
-    arrival.record.evaluate(far)
-    assert np.abs(arrival.within(np.array([[9.0, -9.0]]))).max() == pytest.approx(4.0 * FURTHER)
+    descents = _descents(_sharp())
+    descents.record.evaluate(descents.frame.from_white(np.array([[0.0, 0.0]])))
+    assert np.abs(descents.within(np.array([[9.0, -9.0]]))).max() == DEFAULT.trust_region.reach
+    far = descents.frame.from_white(np.array([[4.0, 0.0]]))
+    descents.record.evaluations[0].potential[:] = np.inf  # as if mass were out there
+    descents.record.evaluate(far)
+    assert np.abs(descents.within(np.array([[9.0, -9.0]]))).max() == pytest.approx(
+        4.0 * DEFAULT.trust_region.further
+    )
 
 
 @pytest.mark.parametrize("sd", [1e-3, 1e-4, 1e-6])
-def test_a_ridge_a_million_times_longer_than_it_is_wide_is_walked(sd):
-    """One output of two parameters: in a frame as wide as the prior no walker would ever move."""
+def test_a_ridge_a_million_times_longer_than_it_is_wide_is_explored(sd):
+    """One output of two parameters: in a frame as wide as the prior no chain would ever move."""
     target = lw.ForwardTarget(
         lambda x: x[:1] + x[1:], lw.GaussianLikelihood([1.0], sd=sd), lw.NormalPrior(0.0, 1.0, dim=2)
     )
@@ -132,8 +134,8 @@ def test_a_ridge_a_million_times_longer_than_it_is_wide_is_walked(sd):
 
 @pytest.mark.parametrize("seed", [1, 2])
 @pytest.mark.parametrize("sd", [1e-4, 1e-5])
-def test_a_few_exact_data_of_more_parameters_leave_a_plain_that_is_walked(sd, seed):
-    """Two outputs of six parameters: what tells of their slopes is all but a few evaluations far up."""
+def test_a_few_exact_data_of_more_parameters_leave_a_plain_that_is_explored(sd, seed):
+    """Two outputs of six parameters: nearly all evaluations that show their slopes are far up."""
     slopes = np.random.default_rng(0).standard_normal((2, 6))
     target = lw.ForwardTarget(
         lambda x: slopes @ x,
@@ -145,3 +147,19 @@ def test_a_few_exact_data_of_more_parameters_leave_a_plain_that_is_walked(sd, se
     ratio = run.draws.reshape(-1, 6).std(axis=0) / np.sqrt(np.diag(covariance))
     # 5 standard errors of a thousand draws, about, and of 24 in all: 1e-5.
     assert run.surrogate.sd < 0.1 and (np.abs(ratio - 1.0) < 0.12).all()
+
+
+TIMES = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0])
+DATA = np.array([2.07, 1.62, 1.16, 0.87, 0.68, 0.44, 0.20, 0.10])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_one_row_of_init_will_do(seed):
+    target = lw.ForwardTarget(
+        lambda x: x[0] * np.exp(-x[1] * TIMES),
+        lw.GaussianLikelihood(DATA, sd=0.05),
+        lw.UniformPrior([0.1, 0.01], [10.0, 5.0]),
+    )
+    run = lw.sample(target, draws=100, chains=4, init=[2.0, 0.5], random_seed=seed, progressbar=False)
+    assert run.complete
+    np.testing.assert_allclose(run.draws.mean(axis=(0, 1)), [2.086, 0.564], atol=0.03)

@@ -46,7 +46,7 @@ class TestImproper:
         def gradient(x):
             return np.array([power * np.sign(x[0]) * np.abs(x[0]) ** (power - 1), -x[1]])
 
-        with pytest.raises(ImproperError, match=r"goes on rising along [+-]tilt, seen"):
+        with pytest.raises(ImproperError, match=r"goes on rising along [+-]tilt, as far"):
             search(log_density, gradient if given else None, 2, names=["tilt", "other"])
 
     def test_few_evaluations_are_no_sign_of_it(self, given):

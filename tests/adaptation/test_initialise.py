@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from leapwise import Evaluator, Streams, Target
-from leapwise.adaptation.initialise import find, typical_height
+from leapwise.adaptation.initialise import find
 from leapwise.adaptation.record import EvaluationRecord
+from leapwise.adaptation.settings import DEFAULT
 from leapwise.problems.shapes import lobes
 from leapwise.warmup.start import find_start
 
@@ -42,11 +43,11 @@ def test_the_frame_is_the_covariance_of_a_normal(scales):
 def test_all_chains_arrive(gradient):
     record, found = start(normal([0.1, 1.0, 0.5, 2.0], gradient, mean=3.0))
     potential = Evaluator(record.evaluator.target).value(found.position).potential
-    assert (potential < typical_height(4)).all()
+    assert (potential < DEFAULT.heights.training(4)).all()
     assert (record.evaluator.counts.n_gradients > 0) == gradient
 
 
-def test_chains_that_start_in_another_basin_stay_there():
+def test_chains_that_start_in_another_mode_stay_there():
     """Nothing drags them to the first; over a few seeds both lobes are seen."""
     sides = set()
     for seed in range(4):
@@ -57,13 +58,13 @@ def test_chains_that_start_in_another_basin_stay_there():
 
 def test_nothing_is_evaluated_twice():
     record, _ = start(normal([0.1, 1.0, 3.0]))
-    position = np.concatenate([each.position for each in record.heard])
+    position = np.concatenate([each.position for each in record.evaluations])
     assert len(np.unique(position, axis=0)) == len(position)
 
 
 def test_one_start_for_all_chains_is_paid_once_and_spread_about_its_end():
     record, found = start(normal([0.1, 1.0, 3.0]), init=[1.0, 2.0, 3.0])
-    position = np.concatenate([each.position for each in record.heard])
+    position = np.concatenate([each.position for each in record.evaluations])
     assert len(np.unique(position, axis=0)) == len(position)
     assert len(np.unique(found.position, axis=0)) == 4
 
@@ -74,7 +75,7 @@ def test_no_step_of_the_descent_goes_to_the_end_of_the_world():
         lambda x: -np.log1p(x**2).sum(axis=1), lambda x: -2 * x / (1 + x**2), dim=2, vectorized=True
     )
     record, _ = start(target, init=[30.0, -40.0])
-    position = np.concatenate([each.position for each in record.heard])
+    position = np.concatenate([each.position for each in record.evaluations])
     assert np.abs(position).max() < 1000.0
 
 
@@ -106,7 +107,7 @@ def test_a_regression_on_raw_numbers_is_found_with_its_covariance(gradient, seed
     """From a million times above its lowest potential."""
     target, best, covariance = regression(gradient)
     record, found = start(target, seed=seed)
-    assert record.heard[0].potential.max() > 1e5 and len(record) < (150 if gradient else 500)
+    assert record.evaluations[0].potential.max() > 1e5 and len(record) < (150 if gradient else 500)
     off = found.frame.mean[:2] - best
     assert off @ np.linalg.solve(covariance, off) < 1.0
     ratio = np.linalg.eigvals(
@@ -128,5 +129,5 @@ def test_a_chain_that_has_found_something_far_lower_leads_the_others():
     target = Target(lambda x: both(x)[0], value_and_gradient=both, dim=2, vectorized=True)
     _, found = start(target, chains=2, init=np.array([[3.0, 4.0], [-60.0, -50.0]]))
     potential = Evaluator(target).value(found.position).potential
-    assert (potential < typical_height(2)).all()
+    assert (potential < DEFAULT.heights.training(2)).all()
     assert np.allclose(found.frame.mean, -20.0, atol=3.0)

@@ -1,4 +1,4 @@
-"""Who is trained, and when: the dear ones only once the cheap ones have had their chance."""
+"""Which surrogates are trained, and when: expensive ones only once the cheap ones are not good enough."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import pytest
 
 import leapwise as lw
 from leapwise.adaptation import EvaluationRecord
-from leapwise.adaptation.selection import STEADY, Candidates
+from leapwise.adaptation.selection import Candidates
+from leapwise.adaptation.settings import DEFAULT
 from leapwise.execution import Evaluator
 from leapwise.surrogates import Whitening
 from leapwise.surrogates.outputs import FittedOutputs
@@ -32,18 +33,18 @@ FRAME = Whitening(np.zeros(DIM), np.eye(DIM))
 
 
 def judge(candidates, n=12):
-    """Hold all candidates against new positions."""
+    """Compare all candidates with exact potentials at new positions."""
     position = candidates.rng.standard_normal((n, DIM))
-    candidates.record.try_out(position, "walk", candidates.predict(position))
+    candidates.record.compare(position, "cold", candidates.predict(position))
 
 
-def test_a_process_waits_for_the_verdict_on_hidden_nodes(candidates):
+def test_a_process_waits_until_hidden_units_have_been_compared(candidates):
     candidates.train(FRAME)
     assert list(candidates.fitted) == ["quadratic"]
     judge(candidates)
     candidates.train(FRAME)
     assert list(candidates.fitted) == ["quadratic", "network"]
-    candidates.train(FRAME)  # nobody has been held against anything since
+    candidates.train(FRAME)  # nothing has been compared since
     assert list(candidates.fitted) == ["quadratic", "network"]
     judge(candidates)
     assert min(candidates.record.sd(name) for name in candidates.fitted) > 0.2
@@ -51,7 +52,7 @@ def test_a_process_waits_for_the_verdict_on_hidden_nodes(candidates):
     assert list(candidates.fitted) == ["quadratic", "network", "process"]
 
 
-def test_a_ridge_is_kept_while_little_more_is_known(candidates):
+def test_a_ridge_strength_is_kept_while_there_are_few_new_data(candidates):
     candidates.train(FRAME)
     first = candidates.fitted["quadratic"].ridge
     known = len(candidates.record)
@@ -61,7 +62,7 @@ def test_a_ridge_is_kept_while_little_more_is_known(candidates):
     assert candidates._ridges[0] == (first, known)
     candidates.record.evaluate(candidates.rng.standard_normal((known, DIM)))
     candidates.train(FRAME)
-    assert len(candidates.record) > STEADY * known
+    assert len(candidates.record) > DEFAULT.selection.steady * known
     assert candidates._ridges[0][1] == len(candidates.record)
 
 
@@ -82,5 +83,5 @@ def test_emulators_share_what_they_have_in_common():
     plain, network = candidates.fitted.values()
     assert isinstance(plain, FittedOutputs) and isinstance(network, FittedOutputs)
     assert network.space is plain.space and network.features.rotation is plain.features.rotation
-    assert plain.features.nodes is None and network.features.nodes.size == 300
+    assert plain.features.hidden is None and network.features.hidden.size == 300
     assert network.solution.shape[0] == plain.solution.shape[0] + 300

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 import leapwise as lw
-from leapwise.adaptation import Plan
-from leapwise.adaptation.tails import along_ridge, softest
-from leapwise.adaptation.walk import find_step, transition, walk
+from leapwise.adaptation.coverage import continue_ridge, softest_direction
+from leapwise.adaptation.surrogate_chains import find_step_size, move, surrogate_kernel
 from leapwise.surrogates import Whitening
 
 WIDTH = 0.04
@@ -42,10 +41,12 @@ def test_a_curved_ridge_is_followed_round_the_bend(rng):
     x0 = np.array([-1.9, -1.5, 1.4, 1.8])
     x = np.stack([x0, 1.5 * x0**2 + 0.2 * rng.standard_normal(4)], axis=1)
     length = np.full((4, 1), 1.5)
-    bottom, ahead = along_ridge(Banana(), FRAME, FRAME.to_white(x), length)
+    bottom, ahead = continue_ridge(Banana(), FRAME, FRAME.to_white(x), length)
     reached = FRAME.from_white(ahead)
     assert (np.abs(reached[:, 0]) > np.abs(x0) + 0.15).all(), "outwards"
-    straight = FRAME.from_white(FRAME.to_white(x) + length * softest(Banana(), FRAME, FRAME.to_white(x)))
+    straight = FRAME.from_white(
+        FRAME.to_white(x) + length * softest_direction(Banana(), FRAME, FRAME.to_white(x))
+    )
     rise = Banana().potential(reached) - 0.5 * reached[:, 0] ** 2
     assert (rise < 2.0).all(), "and still on the ridge"
     assert np.median(Banana().potential(straight) - 0.5 * straight[:, 0] ** 2) > 5.0 * np.median(rise)
@@ -60,32 +61,32 @@ def test_a_straight_one_goes_on_straight(dim):
         lw.TrainingSet(x, 0.5 * (curvature * x**2).sum(axis=1)), np.random.default_rng(1)
     )
     frame = Whitening(np.zeros(dim), np.eye(dim))
-    bottom, ahead = along_ridge(normal, frame, np.full((1, dim), 2.0), np.array([[1.5]]))
+    bottom, ahead = continue_ridge(normal, frame, np.full((1, dim), 2.0), np.array([[1.5]]))
     step = ahead[0] - bottom[0]
     np.testing.assert_allclose(np.linalg.norm(step), 1.5, atol=0.02)
     assert step[0] > 0.99 * 1.5 and np.abs(bottom[0, 1:]).max(initial=0.0) < 0.3
 
 
-def test_where_it_bends_alike_rounding_does_not_tell_the_direction():
+def test_where_it_bends_alike_rounding_does_not_decide_the_direction():
     """All directions of a standard normal are equally soft: straight away from the middle, then."""
     x = np.random.default_rng(1).standard_normal((30, 3))
     normal = lw.QuadraticNetwork().fit(
         lw.TrainingSet(x, 0.5 * (x**2).sum(axis=1), x), np.random.default_rng(1)
     )
     white = np.array([[2.0, 1.0, -1.0]])
-    found = softest(normal, Whitening(np.zeros(3), np.eye(3)), white)
+    found = softest_direction(normal, Whitening(np.zeros(3), np.eye(3)), white)
     np.testing.assert_allclose(found, white / np.linalg.norm(white), atol=1e-6)
 
 
 def test_steps_are_fine_enough_for_the_tips_of_a_thin_banana():
-    """4.6 % of the mass has |x0| > 2; walks with steps that suit the places they come to hardly ever go there."""
+    """4.6 % of the mass has |x0| > 2; chains whose steps suit the places they visit hardly ever go there."""
     shares = []
     for everywhere in (True, False):
         rng = np.random.default_rng(5)
         start = np.array([[-0.5, 0.4], [0.0, 0.0], [0.5, 0.4], [0.8, 1.0]])
-        step_size = find_step(Banana(), FRAME, start, rng, everywhere=everywhere)
-        kernel = transition(Banana(), FRAME, step_size, 2.0, 60)
-        draws = walk(kernel, np.repeat(start, 250, axis=0), rng)[0]
+        step_size = find_step_size(Banana(), FRAME, start, rng, everywhere=everywhere)
+        kernel = surrogate_kernel(Banana(), FRAME, step_size, 2.0, 60)
+        draws = move(kernel, np.repeat(start, 250, axis=0), rng)[0]
         shares.append(np.mean(np.abs(draws[:, 0]) > 2.0))
     assert shares[0] > 0.02
     assert shares[1] < 0.5 * shares[0]
@@ -95,18 +96,8 @@ def test_a_normal_posterior_keeps_its_long_steps(rng):
     x = rng.standard_normal((60, 4))
     normal = lw.QuadraticNetwork().fit(lw.TrainingSet(x, 0.5 * (x**2).sum(axis=1)), rng)
     frame = Whitening(np.zeros(4), np.eye(4))
-    steps = [find_step(normal, frame, x[:8], rng, everywhere=everywhere) for everywhere in (True, False)]
+    steps = [find_step_size(normal, frame, x[:8], rng, everywhere=everywhere) for everywhere in (True, False)]
     assert steps[0] == steps[1]
-
-
-def test_a_plan_grows_as_far_as_it_may():
-    plan = Plan(dim=2, n_draws=4000, most=190, reserve=20, more=100)
-    first = plan.longer(150)
-    assert (first.most, first.more) == (215, 75)
-    last = first.longer(400)
-    assert (last.most, last.more) == (290, 0)
-    assert last.longer(1000).most == 290
-    assert Plan(dim=2, n_draws=4000, most=190).longer(190).most == 190, "a limit of the user's stays"
 
 
 @pytest.mark.slow

@@ -1,11 +1,17 @@
-"""The law of efficiency against what it is derived from."""
+"""The efficiency of a surrogate against simulation, and when learning stops."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from leapwise.adaptation.stopping import Plan, acceptance, efficiency, learning_pays, learning_pays_within
+from leapwise.adaptation.stopping import (
+    AdaptationPlan,
+    acceptance,
+    efficiency,
+    learning_pays,
+    learning_pays_within,
+)
 
 
 @pytest.mark.parametrize("sd", [0.2, 0.6, 1.0])
@@ -45,15 +51,27 @@ def test_learning_pays_while_there_is_something_to_gain():
 
 class TestPlan:
     def test_surprises_are_reason_to_go_on(self):
-        plan = Plan(dim=5, n_draws=4000, most=400)
-        assert plan.enough(200, 0.02, surprises=0.0, rate=0.7)
-        assert not plan.enough(200, 0.02, surprises=0.3, rate=0.7)
-        assert plan.enough(400, 0.02, surprises=0.3, rate=0.7)
+        plan = AdaptationPlan(dim=5, n_draws=4000, most=400)
+        assert plan.is_enough(200, 0.02, surprises=0.0, rate=0.7)
+        assert not plan.is_enough(200, 0.02, surprises=0.3, rate=0.7)
+        assert plan.is_enough(400, 0.02, surprises=0.3, rate=0.7)
 
     def test_there_is_a_least(self):
-        plan = Plan(dim=20, n_draws=400, most=350)
-        assert not plan.enough(60, 0.001, 0.0, 0.7) and plan.enough(81, 0.001, 0.0, 0.7)
+        plan = AdaptationPlan(dim=20, n_draws=400, most=350)
+        assert not plan.is_enough(60, 0.001, 0.0, 0.7) and plan.is_enough(81, 0.001, 0.0, 0.7)
 
     def test_a_budget_keeps_something_for_draws(self):
-        plan = Plan(dim=20, n_draws=4000, most=133, budget=200)
-        assert plan.enough(133, 5.0, 1.0, 0.7)
+        plan = AdaptationPlan(dim=20, n_draws=4000, most=133, budget=200)
+        assert plan.is_enough(133, 5.0, 1.0, 0.7)
+
+
+def test_a_plan_grows_as_far_as_it_may():
+    plan = AdaptationPlan(dim=2, n_draws=4000, most=190, reserve=20, extra=100)
+    first = plan.extended(150)
+    assert (first.most, first.extra) == (215, 75)
+    last = first.extended(400)
+    assert (last.most, last.extra) == (290, 0)
+    assert last.extended(1000).most == 290
+    assert AdaptationPlan(dim=2, n_draws=4000, most=190).extended(190).most == 190, (
+        "a limit of the user's stays"
+    )

@@ -1,4 +1,9 @@
-"""Walks on a surrogate alone: they cost no exact evaluation."""
+"""Chains on the surrogate alone: they cost no exact evaluation.
+
+The kernel of the draws (`SurrogateTransition`) moves by inner steps on the surrogate and then pays for one exact value.
+Here only its inner steps are used: to move the exploring chains, to draw from the surrogate, to choose step sizes, and
+to learn the *frame*, coordinates in which the surrogate's posterior is about standard normal.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from leapwise.adaptation.settings import DEFAULT, AdaptationSettings
 from leapwise.dynamics import DenseMetric
 from leapwise.execution import Evaluator
 from leapwise.kernels import Jumps, SharedStream, State, SurrogateTransition
@@ -14,25 +20,6 @@ from leapwise.kernels.transition import walk_on_surrogate
 from leapwise.surrogates import Whitening
 from leapwise.surrogates.compiled import CompiledSurrogate, compile_surrogate
 from leapwise.warmup.tuners import fisher_metric
-
-#: Acceptance that inner steps are made small enough for.
-INNER_ACCEPTANCE = 0.85
-
-
-#: Largest step of a swing, and the relative half-width of the spread of their lengths. A step of a half turn would
-#: resonate with whatever the surrogate differs from a normal by.
-LONGEST_STEP, JITTER = 1.3, 0.25
-#: A step that is accepted so rarely, at so large a share of places, is halved, so many times at most; and inner steps
-#: of the walks that look for such places.
-RARELY, FEW_PLACES, MOST_HALVINGS, N_FINER = 0.3, 0.015, 3, 10
-#: Chains and steps that the coordinates are learnt from.
-N_CHAINS, N_SETTLE, N_STEPS = 64, 8, 12
-#: Trajectories that take so many steps take no more: what would need them is too rough to be worth it.
-MOST_STEPS = 24
-
-
-#: Where the longest step is accepted more often than this, the surrogate is so near to a normal that nothing is narrow.
-HARDLY_BENT = 0.93
 
 
 class Energy(Protocol):
@@ -49,7 +36,7 @@ class Energy(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Tempered:
-    """A surrogate times a constant below one: walks on it go further out."""
+    """A surrogate times an inverse temperature below one: chains on it go further out."""
 
     surrogate: Energy
     exponent: float
@@ -72,17 +59,18 @@ class Tempered:
         )
 
 
-def transition(
+def surrogate_kernel(
     surrogate: Energy,
     frame: Whitening,
     step_size: float,
     length: float,
     inner_steps: int,
     jumps: Jumps | None = None,
+    settings: AdaptationSettings = DEFAULT,
 ) -> SurrogateTransition:
-    """Return the kernel that swings about the centre of the frame, with lengths in its units.
+    """Return the kernel whose trajectories turn about the centre of the frame; lengths are in its units.
 
-    With jumps there is no one centre: trajectories are straight, and the frame tells how wide modes are.
+    With jumps there is no single centre: trajectories are straight, and the frame holds the widths of modes.
     """
     return SurrogateTransition(
         step_size,
@@ -91,12 +79,12 @@ def transition(
         metric=DenseMetric(frame.factor @ frame.factor.T),
         inner_steps=inner_steps,
         centre=frame.mean if jumps is None else None,
-        jitter=JITTER,
+        jitter=settings.chains.jitter,
         jumps=jumps,
     )
 
 
-def walk(
+def move(
     kernel: SurrogateTransition, position: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, float]:
     """Return where the inner steps of a kernel lead, and their mean acceptance."""
@@ -110,7 +98,7 @@ def walk(
 def trace(
     kernel: SurrogateTransition, position: np.ndarray, rng: np.random.Generator, n_steps: int
 ) -> np.ndarray:
-    """Return successive positions of walks that go on, the first of them included, ``(n_steps + 1, n, dim)``."""
+    """Return successive positions of chains, the first ones included, ``(n_steps + 1, n, dim)``."""
     dynamics, state = kernel.inner_dynamics(_no_evaluator()), State(position, np.zeros(len(position)))
     point, streams, found = dynamics.begin(state), SharedStream(rng, len(position)), [position]
     for _ in range(n_steps):
@@ -122,27 +110,47 @@ def trace(
     return np.stack(found)
 
 
-def find_step(
+def find_step_size(
     surrogate: Energy,
     frame: Whitening,
     position: np.ndarray,
     rng: np.random.Generator,
     length: float = 1.5,
-    wanted: float = INNER_ACCEPTANCE,
     *,
+    wanted: float | None = None,
     everywhere: bool = True,
     jumps: Jumps | None = None,
+    settings: AdaptationSettings = DEFAULT,
 ) -> float:
-    """Return a step size at which inner steps are mostly accepted, and at hardly any place that has mass never."""
-    longest = step_size = min(length, LONGEST_STEP)
+    """Return a step size with which inner steps are mostly accepted.
+
+    Parameters
+    ----------
+    surrogate, frame, position, rng
+        What the steps are tried on, and from where.
+    length : float
+        Of the trajectories.
+    wanted : float, optional
+        Mean acceptance, ``settings.chains.acceptance`` if not given.
+    everywhere : bool
+        Whether narrow places count too (`_for_narrow_places`).
+    jumps : Jumps, optional
+    settings : AdaptationSettings
+    """
+    chains = settings.chains
+    wanted = chains.acceptance if wanted is None else wanted
+    longest = step_size = min(length, chains.longest_step)
     while True:
-        _, accepted = walk(transition(surrogate, frame, step_size, length, 2, jumps), position, rng)
-        if accepted >= wanted or step_size < length / MOST_STEPS:
+        kernel = surrogate_kernel(surrogate, frame, step_size, length, 2, jumps, settings)
+        _, accepted = move(kernel, position, rng)
+        if accepted >= wanted or step_size < length / chains.max_steps:
             break
         step_size *= 0.75
-    if not everywhere or (step_size == longest and accepted > HARDLY_BENT):
+    if not everywhere or (step_size == longest and accepted > chains.nearly_normal):
         return step_size
-    return _for_narrow_places(surrogate, frame, position, rng, length, step_size, jumps)
+    if not settings.stages.narrow_places:
+        return step_size
+    return _for_narrow_places(surrogate, frame, position, rng, length, step_size, jumps, settings)
 
 
 def _for_narrow_places(
@@ -153,18 +161,23 @@ def _for_narrow_places(
     length: float,
     step_size: float,
     jumps: Jumps | None,
+    settings: AdaptationSettings,
 ) -> float:
-    """Return the step size, halved until walks with half of it come to no places that it cannot come to.
+    """Return the step size, halved until chains with half of it reach no places that it cannot reach.
 
-    At the tips of a banana the valley is many times narrower than in its middle. Where a step is unstable chains of the
-    surrogate hardly ever go, so that the mean over the places they go to does not tell of it; a finer walk does.
+    At the tips of a banana the valley is many times narrower than in its middle. Chains of the surrogate hardly ever go
+    where their step is unstable, so a mean over the places they visit does not show it. Chains with a finer step do.
     """
-    position = position[rng.integers(len(position), size=N_CHAINS)]
-    for _ in range(MOST_HALVINGS):
-        finer = transition(surrogate, frame, 0.5 * step_size, length, N_FINER, jumps)
-        position, _ = walk(finer, position, rng)
-        rates = _acceptances(transition(surrogate, frame, step_size, length, 2, jumps), position, rng)
-        if np.quantile(rates, FEW_PLACES) > RARELY or step_size < length / MOST_STEPS:
+    chains = settings.chains
+    position = position[rng.integers(len(position), size=chains.n_chains)]
+    for _ in range(chains.max_halvings):
+        finer = surrogate_kernel(
+            surrogate, frame, 0.5 * step_size, length, chains.finer_steps, jumps, settings
+        )
+        position, _ = move(finer, position, rng)
+        kernel = surrogate_kernel(surrogate, frame, step_size, length, 2, jumps, settings)
+        rates = _acceptances(kernel, position, rng)
+        if np.quantile(rates, chains.few_places) > chains.rarely or step_size < length / chains.max_steps:
             break
         step_size *= 0.5
     return step_size
@@ -177,38 +190,40 @@ def _acceptances(kernel: SurrogateTransition, position: np.ndarray, rng: np.rand
     return np.asarray(found.acceptance)
 
 
-def settle(
+def learn_frame(
     surrogate: Energy,
     frame: Whitening,
     position: np.ndarray,
     rng: np.random.Generator,
     jumps: Jumps | None = None,
+    settings: AdaptationSettings = DEFAULT,
 ) -> Whitening:
-    """Return coordinates in which the surrogate's own posterior, or each mode of it, is about a standard normal.
+    """Return coordinates in which the surrogate's own posterior, or each of its modes, is about standard normal.
 
-    From draws of the surrogate and its gradients there, by `fisher_metric`; the frame stays as it is if walks leave
-    what numbers can hold.
+    They come from draws of the surrogate and its gradients there (`fisher_metric`). The frame stays as it is if chains
+    leave the range of floating-point numbers.
     """
-    step_size = find_step(surrogate, frame, position, rng)
-    kernel = transition(surrogate, frame, step_size, 2.0, 1)
-    position = position[rng.integers(len(position), size=N_CHAINS)]
-    draws = trace(kernel, position, rng, N_SETTLE + N_STEPS)
-    found = np.concatenate(draws[N_SETTLE + 2 :: 3])
+    chains = settings.chains
+    step_size = find_step_size(surrogate, frame, position, rng, settings=settings)
+    kernel = surrogate_kernel(surrogate, frame, step_size, 2.0, 1, settings=settings)
+    position = position[rng.integers(len(position), size=chains.n_chains)]
+    draws = trace(kernel, position, rng, chains.n_discarded + chains.n_steps)
+    found = np.concatenate(draws[chains.n_discarded + 2 :: 3])
     with np.errstate(all="ignore"):
         gradient = surrogate.potential_and_gradient(found)[1]
     if not (np.isfinite(found).all() and np.isfinite(gradient).all()):
         return frame
-    within = within_mode(found, jumps)
-    metric = fisher_metric(within, gradient, "dense", DenseMetric(frame.factor @ frame.factor.T))
+    relative = relative_to_mode(found, jumps)
+    metric = fisher_metric(relative, gradient, "dense", DenseMetric(frame.factor @ frame.factor.T))
     if not isinstance(metric, DenseMetric):
         return frame
-    return Whitening(within.mean(axis=0), np.linalg.cholesky(np.asarray(metric.covariance)))
+    return Whitening(relative.mean(axis=0), np.linalg.cholesky(np.asarray(metric.covariance)))
 
 
-def within_mode(position: np.ndarray, jumps: Jumps | None) -> np.ndarray:
-    """Return positions relative to the first place of the mode they belong to; as they are, where nothing jumps.
+def relative_to_mode(position: np.ndarray, jumps: Jumps | None) -> np.ndarray:
+    """Return positions relative to the first component of the mode they belong to; unchanged without jumps.
 
-    Where each place is a mode of its own, that is the middle of the mode.
+    Where each component is a mode of its own, that is the middle of the mode.
     """
     if jumps is None:
         return position
@@ -217,5 +232,5 @@ def within_mode(position: np.ndarray, jumps: Jumps | None) -> np.ndarray:
 
 
 def _no_evaluator() -> Evaluator:
-    """Stand for what a walk never asks."""
+    """Return a placeholder: inner steps never call the evaluator."""
     return None  # type: ignore[return-value]

@@ -7,13 +7,14 @@ import pytest
 
 import leapwise as lw
 from leapwise.adaptation import EvaluationRecord
-from leapwise.adaptation.explore import Explorer, first_walkers
-from leapwise.adaptation.minimise import Descent
-from leapwise.adaptation.mode_search import LEAST, N_DESCENTS, Known, look_elsewhere
-from leapwise.adaptation.modes import Homes
+from leapwise.adaptation.explore import Explorer, ExploringChains
+from leapwise.adaptation.modes import KnownMass, KnownModes, search_prior
 from leapwise.adaptation.selection import Candidates
+from leapwise.adaptation.settings import DEFAULT
 from leapwise.execution import Evaluator
 from leapwise.surrogates import Whitening
+
+LEAST, N_DESCENTS = DEFAULT.modes.least, DEFAULT.modes.n_descents
 
 
 def _target(forward, data) -> lw.ForwardTarget:
@@ -32,7 +33,7 @@ def _single() -> lw.ForwardTarget:
 
 
 def _explorer(target: lw.ForwardTarget, seed: int, n_chains: int = 4) -> Explorer:
-    """Return an explorer that has learnt the posterior around (1, 0.4, 0.1), and nothing else."""
+    """Return an explorer that has learned the posterior around (1, 0.4, 0.1), and nothing else."""
     rng, record = np.random.default_rng(seed), EvaluationRecord.of(Evaluator(target))
     frame = Whitening(np.array([1.0, 0.4, 0.1]), np.diag([0.05, 0.3, 0.9]))
     near = frame.from_white(rng.standard_normal((60, 3)))
@@ -40,37 +41,41 @@ def _explorer(target: lw.ForwardTarget, seed: int, n_chains: int = 4) -> Explore
     candidates = Candidates(target, record, rng)
     candidates.train(frame)
     explorer = Explorer(
-        record, candidates, frame, first_walkers(near[:n_chains], found.potential[:n_chains], rng), rng
+        record,
+        candidates,
+        frame,
+        ExploringChains.begin(near[:n_chains], found.potential[:n_chains], rng, DEFAULT),
+        rng,
     )
     explorer.rounds(4)
     return explorer
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_a_mirrored_basin_is_found_and_gets_a_walker(seed):
+def test_a_mirrored_mode_is_found_and_gets_a_chain(seed):
     explorer = _explorer(_mirrored(), seed)
-    homes, known = Homes.of(explorer), len(explorer.record)
-    assert look_elsewhere(explorer, homes, 1000)
+    modes, known = KnownModes.of(explorer), len(explorer.record)
+    assert search_prior(explorer, modes, 1000)
     assert len(explorer.record) - known <= LEAST
-    walkers = explorer.walkers
-    new = walkers.cold & (walkers.position[:, 0] < 0)
-    assert new.sum() == 1 and abs(walkers.position[new][0, 0] + 1.0) < 0.2
-    np.testing.assert_array_equal(homes.position[new[walkers.cold]], walkers.position[new])
-    paid = Evaluator(_mirrored()).value(walkers.position[new]).potential
-    np.testing.assert_allclose(walkers.potential[new], paid, rtol=1e-12)
+    chains = explorer.chains
+    new = chains.cold & (chains.position[:, 0] < 0)
+    assert new.sum() == 1 and abs(chains.position[new][0, 0] + 1.0) < 0.2
+    np.testing.assert_array_equal(modes.position[new[chains.cold]], chains.position[new])
+    paid = Evaluator(_mirrored()).value(chains.position[new]).potential
+    np.testing.assert_allclose(chains.potential[new], paid, rtol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_nothing_is_found_where_there_is_one_and_little_is_spent(seed):
     explorer = _explorer(_single(), seed)
-    before, known = explorer.walkers.position.copy(), len(explorer.record)
-    assert not look_elsewhere(explorer, Homes.of(explorer), 4000)
-    np.testing.assert_array_equal(explorer.walkers.position, before)
+    before, known = explorer.chains.position.copy(), len(explorer.record)
+    assert not search_prior(explorer, KnownModes.of(explorer), 4000)
+    np.testing.assert_array_equal(explorer.chains.position, before)
     assert N_DESCENTS <= len(explorer.record) - known < 4 * N_DESCENTS
 
 
 def test_it_never_costs_more_than_its_share():
-    times = np.linspace(0.0, 30.0, 40)  # hollows everywhere, in which descents get stuck
+    times = np.linspace(0.0, 30.0, 40)  # local minima everywhere, in which descents get stuck
     target = lw.ForwardTarget(
         lambda x: np.sin(np.exp(x[0]) * times) + x[1] + 0.3 * x[2],
         lw.GaussianLikelihood(np.sin(2.0 * times), sd=0.05),
@@ -79,18 +84,18 @@ def test_it_never_costs_more_than_its_share():
     for n_draws, most in ((100, LEAST), (4000, 120)):
         explorer = _explorer(target, 1)
         known = len(explorer.record)
-        look_elsewhere(explorer, Homes.of(explorer), n_draws)
+        search_prior(explorer, KnownModes.of(explorer), n_draws)
         assert len(explorer.record) - known <= most
 
 
 def test_a_descent_has_arrived_only_where_it_is_near_and_was_predicted():
     explorer = _explorer(_mirrored(), 1)
-    known = Known(explorer)
-    home = np.array([1.0, 0.4, 0.1])
-    height = float(Evaluator(_mirrored()).value(home[None]).potential[0])
-    assert known.has(Descent(home, height, 1.0))
-    assert not known.has(Descent(home, height + 20.0, 1.0))
-    assert not known.has(Descent(home * [-1.0, 1.0, 1.0], height, 1.0))
+    known = KnownMass(explorer)
+    place = np.array([1.0, 0.4, 0.1])
+    height = float(Evaluator(_mirrored()).value(place[None]).potential[0])
+    assert known.has(place, height)
+    assert not known.has(place, height + 20.0)
+    assert not known.has(place * [-1.0, 1.0, 1.0], height)
 
 
 def test_a_run_has_both_signs():
@@ -105,5 +110,5 @@ def test_a_limit_is_not_spent_on_it(limits, monkeypatch):
     def refuse(*_):
         raise AssertionError
 
-    monkeypatch.setattr("leapwise.adaptation.adapt.look_elsewhere", refuse)
+    monkeypatch.setattr("leapwise.adaptation.adapt.search_prior", refuse)
     lw.sample(_single(), draws=100, random_seed=1, progressbar=False, **limits)
