@@ -1,4 +1,4 @@
-"""The cost of recording an evaluation: microseconds per row, one thread, four lanes in turn, on the disk of a folder.
+"""The cost of recording an evaluation: microseconds per row, one thread, four sequences in turn, on a given disk.
 
     python benchmarks/ledger.py [--rows 20000] [--repeats 3] [--folder DIR]
 
@@ -26,7 +26,7 @@ SHAPES = {
     "d=100, gradient, 121 outputs": (100, True, 121),
 }
 BATCHES = (1, 4, 64)
-LANES = 4
+SEQUENCES = 4
 
 
 def header(dim):
@@ -38,11 +38,11 @@ def make_rows(n, dim, with_gradient, n_outputs, seconds=0.001):
     position, outputs = rng.normal(size=(n, dim)), rng.normal(size=(n, n_outputs))
     return [
         Row(
-            lane=i % LANES,
-            index=i // LANES,
+            sequence=i % SEQUENCES,
+            index=i // SEQUENCES,
             phase="draws",
-            chain=i % LANES,
-            step=i // LANES,
+            chain=i % SEQUENCES,
+            step=i // SEQUENCES,
             position=position[i],
             log_density=-0.5 * float(position[i] @ position[i]),
             gradient=-position[i] if with_gradient else None,

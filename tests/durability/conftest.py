@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from resume_runs import Nursery
+from resume_runs import Runner
 
 
 @pytest.fixture(scope="session")
-def nursery():
+def runner():
     """Starts runs in processes that can be killed."""
-    found = Nursery()
+    found = Runner()
     yield found
     found.close()

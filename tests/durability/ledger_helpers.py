@@ -1,4 +1,4 @@
-"""Ledgers to try things on, and how to compare what comes out of them."""
+"""Ledgers to test with, and how to compare their rows."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sqlite3
 
 import numpy as np
 
-from leapwise.storage import Header, Ledger, Row
+from leapwise.storage import Failure, Header, Ledger, Row
 
 DIM = 3
 
@@ -23,14 +23,14 @@ def header(dim=DIM, **changes):
     return Header(**{**given, **changes})
 
 
-def make_row(lane, index, dim=DIM, **changes):
-    """Return a row that its place decides."""
-    rng = np.random.default_rng([lane, index])
+def make_row(sequence, index, dim=DIM, **changes):
+    """Return a row whose numbers depend on its place alone."""
+    rng = np.random.default_rng([sequence, index])
     given = {
-        "lane": lane,
+        "sequence": sequence,
         "index": index,
         "phase": "warm-up" if index < 10 else "draws",
-        "chain": lane - 1,
+        "chain": sequence - 1,
         "step": index,
         "position": rng.normal(size=dim),
         "log_density": float(rng.normal()),
@@ -55,25 +55,25 @@ def bits(row):
     )
 
 
-def fill(path, n_lanes=3, n=40, **options):
-    """Make a ledger with rows, failures and snapshots, and close it; return all its rows by place."""
+def fill(path, n_sequences=3, n=40, **options):
+    """Make a ledger with rows, failures and checkpoints, and close it; return all its rows by place."""
     with Ledger.open(path, header(**options)) as ledger:
-        rows = write(ledger, n_lanes, n, **options)
+        rows = write(ledger, n_sequences, n, **options)
     return rows
 
 
-def write(ledger, n_lanes=3, n=40, dim=DIM):
+def write(ledger, n_sequences=3, n=40, dim=DIM):
     rows = {}
     for index in range(n):
-        batch = [make_row(lane, index, dim) for lane in range(n_lanes)]
-        rows.update({(row.lane, row.index): bits(row) for row in batch})
+        batch = [make_row(sequence, index, dim) for sequence in range(n_sequences)]
+        rows.update({(row.sequence, row.index): bits(row) for row in batch})
         ledger.append(batch)
-    ledger.failed(1, 3, 1, np.ones(dim), "it failed", 0.5)
+    ledger.append_failure(Failure(1, 3, 1, np.ones(dim), "it failed", 0.5))
     ledger.save("kernel", {"mean": np.arange(300.0), "mask": np.array([True, False])}, {"step_size": 0.1})
     ledger.save("draws/0", {"draws": np.ones((20, dim))}, {})
     return rows
 
 
 def raw(path):
-    """Open a ledger's file as anybody could."""
+    """Open a ledger's file with plain SQLite."""
     return sqlite3.connect(path, isolation_level=None)

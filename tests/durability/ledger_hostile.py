@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 from ledger_helpers import DIM, fill, make_row, raw
 
+from leapwise.storage import FORMAT_VERSION
 from leapwise.storage import rows as row_codec
-from leapwise.storage import rows as snapshots
 
 MARKER = "executed"
 
@@ -106,19 +106,19 @@ def header_text(text):
     return act
 
 
-def put_snapshot(entries, bodies, meta=None, text=None):
-    """Replace a snapshot by one with false contents and right checksums."""
+def put_checkpoint(entries, bodies, meta=None, text=None):
+    """Replace a checkpoint by one with false contents and right checksums."""
 
     def act(path):
         copy_of_whole(path)
         contents = text or json.dumps({"mark": "0", "arrays": entries, "meta": {} if meta is None else meta})
         parts = [contents.encode(), *(body(path) if callable(body) else body for body in bodies)]
         connection = raw(path)
-        connection.execute("DELETE FROM snapshot WHERE name = 'kernel'")
+        connection.execute("DELETE FROM checkpoint WHERE name = 'kernel'")
         for part, body in enumerate(parts):
-            digest = snapshots._digest("kernel", part, "0", body)
+            digest = row_codec._digest("kernel", part, "0", body)
             connection.execute(
-                "INSERT INTO snapshot (name, part, body, digest) VALUES ('kernel', ?, ?, ?)",
+                "INSERT INTO checkpoint (name, part, body, digest) VALUES ('kernel', ?, ?, ?)",
                 (part, body, digest),
             )
         connection.close()
@@ -171,7 +171,7 @@ def overflow_loop(path):
     copy_of_whole(path)
     connection = raw(path)
     connection.execute(
-        "INSERT INTO snapshot (name, part, body, digest) VALUES ('long', 0, zeroblob(9000), x'00')"
+        "INSERT INTO checkpoint (name, part, body, digest) VALUES ('long', 0, zeroblob(9000), x'00')"
     )
     connection.close()
     data = bytearray(Path(path).read_bytes())
@@ -201,7 +201,7 @@ def shell(path):
 
 f8 = np.arange(2.0).tobytes()
 
-# What is wrong -> how to make it. All of them are refused when opened, when rows are read or when a snapshot is.
+# What is wrong -> how to make it. All of them are refused when opened, when rows are read or when a checkpoint is.
 HOSTILE = {
     "an empty file": write_bytes(b""),
     "a text file": write_bytes(b"draws,lp\n1,2\n" * 100),
@@ -216,7 +216,8 @@ HOSTILE = {
     "another application": other_application,
     "an empty database": empty_database,
     "another application id": sql("PRAGMA application_id = 1"),
-    "a format of the future": sql("PRAGMA user_version = 2"),
+    "a format of the past": sql("PRAGMA user_version = 1"),
+    "a format of the future": sql(f"PRAGMA user_version = {FORMAT_VERSION + 1}"),
     "a missing table": sql("DROP TABLE evaluation"),
     "a missing header table": sql("DROP TABLE header"),
     "a table more": sql("CREATE TABLE more (a)"),
@@ -264,33 +265,33 @@ HOSTILE = {
     "a number for a digest": sql("UPDATE evaluation SET digest = 1 WHERE place = 1"),
     "a negative place": sql("UPDATE evaluation SET place = -5 WHERE place = 1"),
     "a place beyond all": sql(("UPDATE evaluation SET place = ? WHERE place = 1", (2**63 - 1,))),
-    "a snapshot of objects": put_snapshot([["x", "|O", [1]]], [bomb]),
-    "a snapshot of records": put_snapshot([["x", "V8", [1]]], [bytes(8)]),
-    "a snapshot with a dtype to evaluate": put_snapshot([["x", "__import__('os')", [1]]], [bytes(8)]),
-    "a huge shape": put_snapshot([["x", "<f8", [10**12, 10**12]]], [f8]),
-    "a shape that overflows to the right size": put_snapshot([["x", "<f8", [2**62 + 2, 4]]], [f8]),
-    "a huge shape of nothing": put_snapshot([["x", "<f8", [0, 2**62, 2**62]]], [b""]),
-    "a negative shape": put_snapshot([["x", "<f8", [-1, -2]]], [f8]),
-    "a shape of floats": put_snapshot([["x", "<f8", [2.0]]], [f8]),
-    "a shape that is true": put_snapshot([["x", "|b1", [True]]], [b"\1"]),
-    "a shape of a thousand sides": put_snapshot([["x", "<f8", [1] * 1000]], [bytes(8)]),
-    "bools that are none": put_snapshot([["x", "|b1", [2]]], [b"\1\2"]),
-    "an array less than told": put_snapshot([["x", "<f8", [2]]], []),
-    "an array more than told": put_snapshot([], [f8]),
-    "two arrays of one name": put_snapshot([["x", "<f8", [2]]] * 2, [f8, f8]),
-    "an entry that is no list": put_snapshot(["x"], [f8]),
-    "meta that is a list": put_snapshot([], [], meta=[1]),
-    "meta nested without end": put_snapshot(
+    "a checkpoint of objects": put_checkpoint([["x", "|O", [1]]], [bomb]),
+    "a checkpoint of records": put_checkpoint([["x", "V8", [1]]], [bytes(8)]),
+    "a checkpoint with a dtype to evaluate": put_checkpoint([["x", "__import__('os')", [1]]], [bytes(8)]),
+    "a huge shape": put_checkpoint([["x", "<f8", [10**12, 10**12]]], [f8]),
+    "a shape that overflows to the right size": put_checkpoint([["x", "<f8", [2**62 + 2, 4]]], [f8]),
+    "a huge shape of nothing": put_checkpoint([["x", "<f8", [0, 2**62, 2**62]]], [b""]),
+    "a negative shape": put_checkpoint([["x", "<f8", [-1, -2]]], [f8]),
+    "a shape of floats": put_checkpoint([["x", "<f8", [2.0]]], [f8]),
+    "a shape that is true": put_checkpoint([["x", "|b1", [True]]], [b"\1"]),
+    "a shape of a thousand sides": put_checkpoint([["x", "<f8", [1] * 1000]], [bytes(8)]),
+    "bools that are none": put_checkpoint([["x", "|b1", [2]]], [b"\1\2"]),
+    "an array less than told": put_checkpoint([["x", "<f8", [2]]], []),
+    "an array more than told": put_checkpoint([], [f8]),
+    "two arrays of one name": put_checkpoint([["x", "<f8", [2]]] * 2, [f8, f8]),
+    "an entry that is no list": put_checkpoint(["x"], [f8]),
+    "meta that is a list": put_checkpoint([], [], meta=[1]),
+    "meta nested without end": put_checkpoint(
         [], [], text='{"mark": "0", "arrays": [], "meta": ' + nested(10**5)
     ),
-    "a snapshot of text": sql("UPDATE snapshot SET body = 'x' WHERE name = 'kernel' AND part = 1"),
-    "a snapshot of numbers": sql("UPDATE snapshot SET body = 5 WHERE name = 'kernel'"),
-    "a snapshot with a part missing": sql("DELETE FROM snapshot WHERE name = 'kernel' AND part = 1"),
-    "a snapshot without its contents": sql("DELETE FROM snapshot WHERE name = 'kernel' AND part = 0"),
-    "a snapshot under another's name": sql(
-        "UPDATE snapshot SET name = 'x' WHERE name = 'kernel'",
-        "UPDATE snapshot SET name = 'kernel' WHERE name = 'draws/0'",
+    "a checkpoint of text": sql("UPDATE checkpoint SET body = 'x' WHERE name = 'kernel' AND part = 1"),
+    "a checkpoint of numbers": sql("UPDATE checkpoint SET body = 5 WHERE name = 'kernel'"),
+    "a checkpoint with a part missing": sql("DELETE FROM checkpoint WHERE name = 'kernel' AND part = 1"),
+    "a checkpoint without its contents": sql("DELETE FROM checkpoint WHERE name = 'kernel' AND part = 0"),
+    "a checkpoint under another's name": sql(
+        "UPDATE checkpoint SET name = 'x' WHERE name = 'kernel'",
+        "UPDATE checkpoint SET name = 'kernel' WHERE name = 'draws/0'",
     ),
-    "a name that is not text": sql("UPDATE snapshot SET name = x'ff' WHERE name = 'kernel'"),
+    "a name that is not text": sql("UPDATE checkpoint SET name = x'ff' WHERE name = 'kernel'"),
     "a chain of pages without end": overflow_loop,
 }

@@ -2,7 +2,7 @@
 
     python ledger_writer.py PATH N [KILL_AT {before,after}]
 
-It appends N batches of one and of three rows in turn, and saves a snapshot after every tenth. With KILL_AT, it is
+It appends N batches of one and of three rows in turn, and saves a checkpoint after every tenth. With KILL_AT, it is
 killed before or after its KILL_AT-th call of SQLite. It prints the number of each batch after it was appended and in
 the end the number of calls.
 """
@@ -49,8 +49,8 @@ class Doomed(sqlite3.Connection):
 
 def batch_of(number):
     """Return the rows of a batch."""
-    lanes = (0,) if number % 2 else (0, 1, 2)
-    return [make_row(lane, number, seconds=0.3) for lane in lanes]
+    sequences = (0,) if number % 2 else (0, 1, 2)
+    return [make_row(sequence, number, seconds=0.3) for sequence in sequences]
 
 
 def main():

@@ -27,12 +27,12 @@ PATIENCE = 120.0
 ORPHANS_HAVE = 15.0
 
 
-class Nursery:
-    """Starts runs, quickly, in children that can be killed; see `resume_nursery`."""
+class Runner:
+    """Starts runs, quickly, in children that can be killed; see `resume_child`."""
 
     def __init__(self):
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("resume_nursery.py"))],
+            [sys.executable, str(Path(__file__).with_name("resume_child.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -145,16 +145,16 @@ class Trial:
             # Opened to write: what a killed process has left half done is undone first, which a reader cannot.
             with Ledger.open(self.ledger, header()) as ledger:
                 rows = list(ledger.rows())
-        places = {(row.lane, row.index) for row in rows}
+        places = {(row.sequence, row.index) for row in rows}
         if os.path.exists(self.acks):
             for line in Path(self.acks).read_text().splitlines():
-                _, lane, index = map(int, line.split())
-                assert (lane, index) in places, "an evaluation that was acknowledged is lost"
+                _, sequence, index = map(int, line.split())
+                assert (sequence, index) in places, "an evaluation that was acknowledged is lost"
         return rows
 
     def recorded(self):
         rows = self.rows()
-        self.first_rows = {cases.mark(row.position) for row in rows if row.lane == 0 and row.index < 50}
+        self.first_rows = {cases.mark(row.position) for row in rows if row.sequence == 0 and row.index < 50}
         return Counter((_kind(row), cases.mark(row.position)) for row in rows)
 
     def load(self):
@@ -202,10 +202,10 @@ def account(trial, needed):
     return Account(total, n_rechecks, total - n_rechecks - sum(needed.values()))
 
 
-def whole(nursery, folder, case, **options):
+def whole(runner, folder, case, **options):
     """Make a run that nobody interrupts; return its arrays, its calls, and the seconds it took."""
     trial = Trial(folder, case, options)
-    ended, seconds = nursery.go(trial.job())
+    ended, seconds = runner.go(trial.job())
     assert ended == 0
     made = cases.calls(trial.log)
     assert list(made) == ["0"]
@@ -213,16 +213,16 @@ def whole(nursery, folder, case, **options):
     return trial.load(), made["0"], seconds
 
 
-def kill_and_resume(nursery, trial, moments):
+def kill_and_resume(runner, trial, moments):
     """Make a run whose process is killed at moments of the time it is at work; return how many kills there were."""
     n_kills, done = 0, 0.0
     for moment in sorted(moments):
-        ended, _ = nursery.go(trial.job(), after=max(moment - done, 0.0))
+        ended, _ = runner.go(trial.job(), after=max(moment - done, 0.0))
         done = moment
         if ended == 0:
             return n_kills
         assert ended == -signal.SIGKILL, "it ended by itself, and not well"
         n_kills += 1
-    ended, _ = nursery.go(trial.job())
+    ended, _ = runner.go(trial.job())
     assert ended == 0
     return n_kills

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from ledger_helpers import bits
+from ledger_helpers import bits, raw
 
 import leapwise as lw
 from leapwise.errors import LedgerMismatch
@@ -202,3 +202,22 @@ def test_every_change_is_named_at_once(ledger):
         lw.sample(target, ledger=ledger, version="2", **SETTINGS)
     assert re.search("width", str(caught.value)) and re.search("0.4", str(caught.value))
     assert re.search("version", str(caught.value))
+
+
+def test_a_ledger_of_an_earlier_format_is_refused_in_one_sentence(tmp_path):
+    counting, target = forward()
+    path = tmp_path / "run.db"
+    lw.sample(target, ledger=path, **SETTINGS)
+    with raw(path) as connection:
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    spent = counting.calls
+    sentence = r"has format 1, which another version of leapwise wrote, and this version reads format \d only; resume"
+    for use in (
+        lambda: lw.sample(target, ledger=path, **SETTINGS),
+        lambda: lw.resume(path, target),
+        lambda: lw.inspect_ledger(path),
+    ):
+        with pytest.raises(LedgerMismatch, match=sentence):
+            use()
+    assert counting.calls == spent

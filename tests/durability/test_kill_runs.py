@@ -22,14 +22,14 @@ SLOW = [
 ]
 
 
-def kill(nursery, folder, case, where, n_kills, rng):
+def kill(runner, folder, case, where, n_kills, rng):
     """Make runs with three kills each until there were enough of them; check each, and tell what they cost."""
     options = {"pause": PAUSE, "where": where}
-    wanted, needed, seconds = whole(nursery, folder / "whole", case, **options)
+    wanted, needed, seconds = whole(runner, folder / "whole", case, **options)
     n_done = n_repeated = n_calls = number = 0
     while n_done < n_kills:
         trial = Trial(folder / str(number), case, options)
-        killed = kill_and_resume(nursery, trial, rng.uniform(0.0, seconds, size=min(3, n_kills - n_done)))
+        killed = kill_and_resume(runner, trial, rng.uniform(0.0, seconds, size=min(3, n_kills - n_done)))
         cases.assert_same(trial.load(), wanted)
         paid = account(trial, needed)
         assert paid.n_repeated >= 0, "calls are missing from the log"
@@ -45,20 +45,20 @@ def kill(nursery, folder, case, where, n_kills, rng):
 
 
 @pytest.mark.parametrize("case", ["auto", "HMC", "RNSHMC"])
-def test_killed_at_random_moments(case, nursery, tmp_path, rng):
-    kill(nursery, tmp_path, case, "here", 2, rng)
+def test_killed_at_random_moments(case, runner, tmp_path, rng):
+    kill(runner, tmp_path, case, "here", 2, rng)
 
 
-def test_killed_with_threads(nursery, tmp_path, rng):
-    kill(nursery, tmp_path, "auto", "threads", 2, rng)
+def test_killed_with_threads(runner, tmp_path, rng):
+    kill(runner, tmp_path, "auto", "threads", 2, rng)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "where", "n_kills"), SLOW)
-def test_killed_a_hundred_times(case, where, n_kills, nursery, tmp_path, rng):
+def test_killed_a_hundred_times(case, where, n_kills, runner, tmp_path, rng):
     if where == "cores":
         pytest.importorskip("loky", reason="loky comes with the extra parallel")
-    kill(nursery, tmp_path, case, where, n_kills, rng)
+    kill(runner, tmp_path, case, where, n_kills, rng)
 
 
 def test_there_are_a_hundred():
@@ -76,39 +76,39 @@ def places(case, n):
     return found
 
 
-def kill_inside(nursery, folder, case, where, doomed):
+def kill_inside(runner, folder, case, where, doomed):
     options = {"where": where}
-    wanted, needed, _ = whole(nursery, folder / "whole", case, **options)
+    wanted, needed, _ = whole(runner, folder / "whole", case, **options)
     n_repeated = 0
     for number, die in enumerate(doomed):
         trial = Trial(folder / str(number), case, options)
-        ended, _ = nursery.go(trial.job(die=die))
+        ended, _ = runner.go(trial.job(die=die))
         assert ended == -9, f"{die} was not reached"
         for _ in range(3):  # it may be killed at the same place again
-            ended, _ = nursery.go(trial.job(die=die))
+            ended, _ = runner.go(trial.job(die=die))
             if ended == 0:
                 break
         else:
-            ended, _ = nursery.go(trial.job())
+            ended, _ = runner.go(trial.job())
         assert ended == 0
         cases.assert_same(trial.load(), wanted)
         n_repeated += account(trial, needed).n_repeated
     print(f"{case}, {where}: {len(doomed)} places, {n_repeated} calls were made again")
 
 
-def test_killed_on_the_way_to_the_disk(nursery, tmp_path):
-    kill_inside(nursery, tmp_path, "auto", "here", places("auto", 8)[::2])
+def test_killed_on_the_way_to_the_disk(runner, tmp_path):
+    kill_inside(runner, tmp_path, "auto", "here", places("auto", 8)[::2])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["auto", "HMC", "RNSHMC"])
 @pytest.mark.parametrize("where", ["here", "threads"])
-def test_killed_at_twenty_places_on_the_way_to_the_disk(case, where, nursery, tmp_path):
-    kill_inside(nursery, tmp_path, case, where, places(case, 20))
+def test_killed_at_twenty_places_on_the_way_to_the_disk(case, where, runner, tmp_path):
+    kill_inside(runner, tmp_path, case, where, places(case, 20))
 
 
 @pytest.mark.slow
-def test_workers_end_with_a_killed_run(nursery, tmp_path):
+def test_workers_end_with_a_killed_run(runner, tmp_path):
     pytest.importorskip("loky", reason="loky comes with the extra parallel")
     trial = Trial(tmp_path, "auto", {"pause": PAUSE, "where": "cores"})
-    nursery.go(trial.job(), after=2.0, tidy=False)
+    runner.go(trial.job(), after=2.0, tidy=False)

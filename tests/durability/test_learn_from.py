@@ -126,7 +126,7 @@ def test_the_ledger_has_every_evaluation(old):
 
 
 def test_what_a_run_began_with_cannot_be_given_to_resume(old):
-    with pytest.raises(InputError, match=r"chains= is what the run .* began with"):
+    with pytest.raises(InputError, match=r"chains= cannot be changed when the run .* is resumed"):
         lw.resume(old[0], Model().target, chains=3)
 
 

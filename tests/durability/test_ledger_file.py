@@ -13,7 +13,7 @@ from ledger_helpers import DIM, bits, fill, header, make_row, raw, write
 
 from leapwise import storage as package
 from leapwise.errors import LedgerBusy, LedgerError
-from leapwise.storage import Ledger, LedgerWarning, Tally
+from leapwise.storage import Failure, Ledger, LedgerWarning, Tally
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def ledger(path):
 def test_rows_come_back_bit_for_bit_and_in_order(path):
     rows = fill(path)
     with Ledger.read(path) as ledger:
-        assert {(row.lane, row.index): bits(row) for row in ledger.rows()} == rows
-        for lane in range(3):
-            assert [row.index for row in ledger.lane(lane)] == list(range(40))
-        assert [row.index for row in ledger.lane(1, start=37)] == [37, 38, 39]
-        assert list(ledger.lane(3)) == []
+        assert {(row.sequence, row.index): bits(row) for row in ledger.rows()} == rows
+        for sequence in range(3):
+            assert [row.index for row in ledger.rows(sequence)] == list(range(40))
+        assert [row.index for row in ledger.rows(1, start=37)] == [37, 38, 39]
+        assert list(ledger.rows(3)) == []
         assert bits(ledger.get(2, 5)) == rows[2, 5]
         assert ledger.get(2, 40) is None
         assert ledger.header == header(created=ledger.header.created)
@@ -53,22 +53,24 @@ def test_every_bit_of_a_number_is_kept(ledger, value):
 def test_rows_may_come_in_any_order_and_with_gaps(ledger):
     for index in [5, 1, 1000, 3]:
         ledger.append([make_row(0, index)])
-    assert [row.index for row in ledger.lane(0)] == [1, 3, 5, 1000]
+    assert [row.index for row in ledger.rows(0)] == [1, 3, 5, 1000]
 
 
 def test_wide_rows_are_read_a_few_at_a_time(path):
     with Ledger.open(path, header()) as ledger:
         ledger.append([make_row(0, i, outputs=np.full(200_000, float(i))) for i in range(40)])
-        assert [row.outputs[-1] for row in ledger.lane(0)] == list(range(40))
+        assert [row.outputs[-1] for row in ledger.rows(0)] == list(range(40))
 
 
 def test_the_same_row_may_be_appended_twice_and_another_may_not(ledger):
     rows = [make_row(0, i) for i in range(3)]
     ledger.append(rows[1:2])
     ledger.append(rows)
-    with pytest.raises(LedgerError, match=r"lane 0, index 2 is already in the ledger .* replay"):
+    with pytest.raises(
+        LedgerError, match=r"already has a different evaluation in sequence 0 at index 2; replay"
+    ):
         ledger.append([make_row(0, 3), make_row(0, 2, log_density=5.0)])
-    assert [bits(row) for row in ledger.lane(0)] == [bits(row) for row in rows]
+    assert [bits(row) for row in ledger.rows(0)] == [bits(row) for row in rows]
 
 
 def test_a_damaged_row_is_left_out_and_can_be_recorded_again(path):
@@ -77,14 +79,16 @@ def test_a_damaged_row_is_left_out_and_can_be_recorded_again(path):
         connection.execute("UPDATE evaluation SET log_density = log_density + 1 WHERE id = 5")
         ((place,),) = connection.execute("SELECT place FROM evaluation WHERE id = 5").fetchall()
     connection.close()
-    lane, index = place >> 40, place & (2**40 - 1)
+    sequence, index = place >> 40, place & (2**40 - 1)
     with Ledger.open(path, header()) as ledger:
-        with pytest.warns(LedgerWarning, match=rf"1 evaluation .* lane {lane}, index {index} \(a checksum"):
+        with pytest.warns(
+            LedgerWarning, match=rf"1 evaluation .* sequence {sequence} at index {index} \(a checksum"
+        ):
             assert len(list(ledger.rows())) == len(rows) - 1
         with pytest.warns(LedgerWarning):
-            assert ledger.get(lane, index) is None
-        ledger.append([make_row(lane, index)])
-        assert {(row.lane, row.index): bits(row) for row in ledger.rows()} == rows
+            assert ledger.get(sequence, index) is None
+        ledger.append([make_row(sequence, index)])
+        assert {(row.sequence, row.index): bits(row) for row in ledger.rows()} == rows
     with Ledger.open(path, header()) as ledger:  # no warning of missing rows either
         assert len(list(ledger.rows())) == len(rows)
 
@@ -112,7 +116,7 @@ def test_deleted_rows_are_missed(path):
         ({"status": "maybe"}, "status"),
         ({"attempts": 0}, "at least one attempt"),
         ({"seconds": np.nan}, "finite seconds"),
-        ({"lane": -1}, "lane"),
+        ({"sequence": -1}, "sequence"),
         ({"index": 2**40}, "index"),
     ],
 )
@@ -140,16 +144,22 @@ def test_counts_by_phase_kind_and_status(path):
 
 def test_failures_come_back(path):
     with Ledger.open(path, header()) as ledger:
-        ledger.failed(1, 2, 1, np.ones(DIM), "first", 0.5)
-        ledger.failed(1, 2, 2, np.zeros(DIM), "x" * 10_000 + "\ud800", 1.5)
+        ledger.append_failure(Failure(1, 2, 1, np.ones(DIM), "first", 0.5))
+        ledger.append_failure(Failure(1, 2, 2, np.zeros(DIM), "x" * 10_000 + "\ud800", 1.5))
     with Ledger.read(path) as ledger:
         first, second = ledger.failures()
-    assert (first.lane, first.index, first.attempt, first.message, first.seconds) == (1, 2, 1, "first", 0.5)
+    assert (first.sequence, first.index, first.attempt, first.message, first.seconds) == (
+        1,
+        2,
+        1,
+        "first",
+        0.5,
+    )
     assert first.position.tobytes() == np.ones(DIM).tobytes()
     assert second.message.startswith("xxx") and len(second.message) == 2000
 
 
-def test_snapshots_come_back_and_are_replaced(ledger):
+def test_checkpoints_come_back_and_are_replaced(ledger):
     arrays = {
         "a": np.random.default_rng(1).normal(size=(3, 4, 5)),
         "of integers": np.array([[-(2**63), 2**63 - 1]]),
@@ -158,7 +168,7 @@ def test_snapshots_come_back_and_are_replaced(ledger):
         "one": np.array(np.nan),
         "columns": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
     }
-    meta = {"state": 2**127 + 1, "list": [1, None, "x'; DROP TABLE snapshot; --"]}
+    meta = {"state": 2**127 + 1, "list": [1, None, "x'; DROP TABLE checkpoint; --"]}
     ledger.save("kernel", {"old": np.ones(3)}, {})
     ledger.save("kernel", arrays, meta)
     found, said = ledger.load("kernel")
@@ -170,7 +180,7 @@ def test_snapshots_come_back_and_are_replaced(ledger):
     assert ledger.load("nothing") is None
     ledger.save("draws/1", {}, {})
     ledger.save("draws/0", {}, {})
-    assert ledger.names("draws/") == ["draws/0", "draws/1"]
+    assert ledger.names() == ["draws/0", "draws/1", "kernel"]
     ledger.discard("draws/0")
     assert ledger.names() == ["draws/1", "kernel"]
 
@@ -219,17 +229,19 @@ def test_a_transaction_is_all_or_nothing(ledger):
 
 
 def test_threads_append_together(ledger):
-    def chain(lane):
+    def chain(sequence):
         for index in range(100):
-            ledger.append([make_row(lane, index)])
+            ledger.append([make_row(sequence, index)])
 
-    threads = [threading.Thread(target=chain, args=(lane,)) for lane in range(8)]
+    threads = [threading.Thread(target=chain, args=(sequence,)) for sequence in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    for lane in range(8):
-        assert [bits(row) for row in ledger.lane(lane)] == [bits(make_row(lane, i)) for i in range(100)]
+    for sequence in range(8):
+        assert [bits(row) for row in ledger.rows(sequence)] == [
+            bits(make_row(sequence, i)) for i in range(100)
+        ]
 
 
 def test_one_plain_file_is_left(path, tmp_path):

@@ -13,7 +13,7 @@ from leapwise.errors import LedgerError
 from leapwise.storage import Ledger, LedgerWarning, salvage
 
 # Rows that are refused are left out, and the rest is read.
-ROWS = {(lane, index): bits(make_row(lane, index)) for lane in range(3) for index in range(5)}
+ROWS = {(sequence, index): bits(make_row(sequence, index)) for sequence in range(3) for index in range(5)}
 
 
 def look(open_it):
@@ -25,7 +25,7 @@ def look(open_it):
             with open_it() as ledger:
                 assert ledger.header.dim == DIM
                 for step in (
-                    lambda: found.update({(row.lane, row.index): bits(row) for row in ledger.rows()}),
+                    lambda: found.update({(row.sequence, row.index): bits(row) for row in ledger.rows()}),
                     lambda: ledger.get(0, 1),
                     lambda: ledger.count(verify=False),
                     ledger.failures,
@@ -71,10 +71,10 @@ def test_salvage_of_hostile_files(name, tmp_path):
     path = str(tmp_path / "run.db")
     HOSTILE[name](path)
     try:
-        salvage(path, tmp_path / "new.db", header())
+        salvage(path, tmp_path / "new.db")
     except LedgerError:
         pass
     else:
         with Ledger.read(tmp_path / "new.db") as ledger:
-            assert {(row.lane, row.index): bits(row) for row in ledger.rows()}.items() <= ROWS.items()
+            assert {(row.sequence, row.index): bits(row) for row in ledger.rows()}.items() <= ROWS.items()
     assert not (tmp_path / MARKER).exists()

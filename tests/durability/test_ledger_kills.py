@@ -36,11 +36,11 @@ def check(path, said):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with Ledger.open(path, header()) as ledger:
-            found = {(row.lane, row.index): bits(row) for row in ledger.rows()}
+            found = {(row.sequence, row.index): bits(row) for row in ledger.rows()}
             n_done = len(acknowledged)
             for extra in (0, 1):
                 wanted = {
-                    (row.lane, row.index): bits(row)
+                    (row.sequence, row.index): bits(row)
                     for number in range(n_done + extra)
                     for row in batch_of(number)
                 }
@@ -136,7 +136,7 @@ time.sleep(60)
         process.wait(30)
         os.kill(child, 0)  # it lives
         with Ledger.open(tmp_path / "run.db", header()) as ledger:
-            assert [row.index for row in ledger.lane(0)] == [0]
+            assert [row.index for row in ledger.rows(0)] == [0]
     finally:
         os.kill(child, 9)
         process.stdout.close()
@@ -157,7 +157,7 @@ def test_killed_at_random_moments(tmp_path, rng):
         process.wait(30)
         n_done = sum(line.isdigit() for line in said)
         with Ledger.open(folder / "run.db", header()) as ledger:
-            found = {(row.lane, row.index): bits(row) for row in ledger.rows()}
-        wanted = {(row.lane, row.index): bits(row) for n in range(n_done) for row in batch_of(n)}
+            found = {(row.sequence, row.index): bits(row) for row in ledger.rows()}
+        wanted = {(row.sequence, row.index): bits(row) for n in range(n_done) for row in batch_of(n)}
         assert wanted.items() <= found.items()
         assert len(found) <= len(wanted) + 3

@@ -84,20 +84,20 @@ def test_a_device_is_not_a_ledger():
 
 
 def test_no_more_pages(tmp_path):
-    """SQLite's own way to be full, in the midst of a batch and of a snapshot."""
+    """SQLite's own way to be full, in the midst of a batch and of a checkpoint."""
     fill(tmp_path / "run.db")
     with Ledger.open(tmp_path / "run.db", header()) as ledger:
         before = [bits(row) for row in ledger.rows()]
         ledger._connection.execute("PRAGMA max_page_count = 1").fetchall()
-        with pytest.raises(LedgerError, match="full; what was recorded before is safe"):
+        with pytest.raises(LedgerError, match="full; all that was recorded before is safe"):
             ledger.append([make_row(7, i) for i in range(500)])
-        with pytest.raises(LedgerError, match="full; what was recorded before is safe"):
+        with pytest.raises(LedgerError, match="full; all that was recorded before is safe"):
             ledger.save("kernel", {"x": np.zeros(100_000)}, {})
         assert [bits(row) for row in ledger.rows()] == before
         assert ledger.load("kernel")[1] == {"step_size": 0.1}
         ledger._connection.execute("PRAGMA max_page_count = 1000000").fetchall()
         ledger.append([make_row(7, i) for i in range(500)])
-        assert len(list(ledger.lane(7))) == 500
+        assert len(list(ledger.rows(7))) == 500
 
 
 @pytest.fixture
@@ -204,11 +204,11 @@ def test_a_reader_sees_whole_transactions_while_a_writer_writes(tmp_path):
     code = """
 import time
 with Ledger.open(path, header()) as ledger:
-    ledger.append([make_row(lane, 0) for lane in range(4)])
+    ledger.append([make_row(sequence, 0) for sequence in range(4)])
     print(json.dumps("open"), flush=True)
     slowest = 0.0
     for index in range(1, 1500):
-        rows = [make_row(lane, index) for lane in range(4)]
+        rows = [make_row(sequence, index) for sequence in range(4)]
         started = time.perf_counter()
         ledger.append(rows)
         slowest = max(slowest, time.perf_counter() - started)

@@ -176,7 +176,7 @@ def test_the_failure_of_one_chain_does_not_lose_the_draws_of_others(tmp_path):
         with pytest.raises(EvaluationError, match="had it") as caught:
             lw.sample(cases.target("gradient", OneChain()), ledger=path, executor=pool, **options)
         with Ledger.read(path) as ledger:
-            steps = [max(row.step for row in ledger.lane(lane)) for lane in (1, 2, 3)]
+            steps = [max(row.step for row in ledger.rows(sequence)) for sequence in (1, 2, 3)]
             n_rows = sum(1 for _ in ledger.rows())
         assert min(steps) > 5
         # The run in hand has as many draws as all chains have; the ledger has the rest.

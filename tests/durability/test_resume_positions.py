@@ -59,7 +59,7 @@ def test_positions_that_differ(case, tmp_path):
     calls = []
     model.done = lambda kind, *points: calls.extend(points)
     with pytest.raises(
-        LedgerMismatch, match=rf"the position of evaluation {changed} of lane 0 .* in this run"
+        LedgerMismatch, match=rf"the position of evaluation {changed} of sequence 0 .* in this run"
     ) as caught:
         sample(case, tmp_path / "new.db", model)
     assert len(calls) == 1, "the recheck"
@@ -81,14 +81,14 @@ def test_another_kind_of_evaluation(tmp_path):
 def test_stored_positions_are_what_the_evaluator_hands_on(tmp_path):
     """What kernels do with them is their affair."""
     from leapwise.execution import Evaluator
-    from leapwise.storage.replay import Journal
+    from leapwise.storage.replay import Replay
 
     sample("auto", tmp_path / "run.db")
     with Ledger.read(tmp_path / "run.db") as old, Ledger.open(tmp_path / "new.db", old.header) as ledger:
-        row = next(old.lane(0))
+        row = next(old.rows(0))
         stored = row.position * (1 + 1e-12)
         ledger.append([replace(row, position=stored)])
-        evaluator = Evaluator(cases.target("gradient", cases.Model()), journal=Journal(ledger, 0))
+        evaluator = Evaluator(cases.target("gradient", cases.Model()), replay=Replay(ledger, 0))
         ask = evaluator.value_and_gradient if row.gradient is not None else evaluator.value
         found = ask(row.position[None])
     assert np.array_equal(found.position[0], stored) and not np.array_equal(stored, row.position)

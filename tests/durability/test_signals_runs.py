@@ -12,21 +12,21 @@ SIGNALS = {"SIGTERM": signal.SIGTERM, "SIGINT": signal.SIGINT}
 PAUSE = 0.005
 
 
-def stop_and_resume(nursery, folder, case, where, number, shares):
+def stop_and_resume(runner, folder, case, where, number, shares):
     """Make runs that are told to stop after shares of the time that they take; check how they end and go on."""
     options = {"pause": PAUSE, "where": where}
-    wanted, needed, seconds = whole(nursery, folder / "whole", case, **options)
+    wanted, needed, seconds = whole(runner, folder / "whole", case, **options)
     n_stopped = 0
     for share in shares:
         trial = Trial(folder / str(share), case, options)
-        ended, _ = nursery.go(trial.job(), after=share * seconds, number=number)
+        ended, _ = runner.go(trial.job(), after=share * seconds, number=number)
         assert ended == 0, "it ends by itself, with a result"
         found = trial.load()
         if not found["complete"]:
             n_stopped += 1
             n = found["draws"].shape[1]
             assert (found["draws"] == wanted["draws"][:, :n]).all()
-            ended, _ = nursery.go(trial.job())
+            ended, _ = runner.go(trial.job())
             assert ended == 0
         cases.assert_same(trial.load(), wanted)
         paid = account(trial, needed)
@@ -37,15 +37,15 @@ def stop_and_resume(nursery, folder, case, where, number, shares):
 
 @pytest.mark.parametrize("name", SIGNALS)
 @pytest.mark.parametrize("where", ["here", "threads"])
-def test_a_run_that_is_told_to_stop(name, where, nursery, tmp_path):
-    stop_and_resume(nursery, tmp_path, "HMC", where, SIGNALS[name], (0.3, 0.8))
+def test_a_run_that_is_told_to_stop(name, where, runner, tmp_path):
+    stop_and_resume(runner, tmp_path, "HMC", where, SIGNALS[name], (0.3, 0.8))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SIGNALS)
 @pytest.mark.parametrize("where", ["here", "threads", "cores"])
 @pytest.mark.parametrize("case", ["auto", "auto, outputs", "HMC", "RNSHMC"])
-def test_any_run_that_is_told_to_stop(name, where, case, nursery, tmp_path, rng):
+def test_any_run_that_is_told_to_stop(name, where, case, runner, tmp_path, rng):
     if where == "cores":
         pytest.importorskip("loky", reason="loky comes with the extra parallel")
-    stop_and_resume(nursery, tmp_path, case, where, SIGNALS[name], sorted(rng.uniform(0.05, 0.95, size=4)))
+    stop_and_resume(runner, tmp_path, case, where, SIGNALS[name], sorted(rng.uniform(0.05, 0.95, size=4)))

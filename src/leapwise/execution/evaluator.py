@@ -28,7 +28,7 @@ from leapwise.checks import require_whole
 from leapwise.errors import BudgetError, EvaluationError, InputError, LedgerMismatch, OutputError, WorkerError
 from leapwise.execution.engine import Attempt, BlasThreads, Engine, InProcess
 from leapwise.storage import Row
-from leapwise.storage.replay import Journal
+from leapwise.storage.replay import Replay
 from leapwise.targets.returns import Values, stack
 from leapwise.targets.target import AnyTarget
 
@@ -222,7 +222,7 @@ class Evaluator:
         it is evaluated. `limited_to` sets another limit for a while.
     engine : Engine, optional
         Where rows are evaluated; in this process if none is given.
-    journal : Journal, optional
+    replay : Replay, optional
         Where every evaluation is recorded before it is used, and from which it is replayed if it is there already.
     threads : BlasThreads, optional
         Threads of linear algebra, given to a target that is called in this process.
@@ -252,7 +252,7 @@ class Evaluator:
     counts: Counts = field(default_factory=Counts)
     limit: int | None = None
     engine: Engine | None = None
-    journal: Journal | None = None
+    replay: Replay | None = None
     threads: BlasThreads | None = None
     observer: Callable[[Evaluation], None] | None = None
     last_failure: str = field(default="", init=False)
@@ -358,8 +358,8 @@ class Evaluator:
         """Continue from a checkpoint, with the next evaluation at this place of the ledger."""
         self.counts, self.failures = counts, list(failures)
         self.trust_shapes(proven)
-        if self.journal is not None:
-            self.journal.skip_to(index)
+        if self.replay is not None:
+            self.replay.skip_to(index)
 
     def _parameters(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the parameters of positions and a mask of those inside the bounds, None if all are."""
@@ -382,12 +382,12 @@ class Evaluator:
         if inside is not None:
             position, parameters = position[inside], parameters[inside]
         batch = _Batch(position, parameters, gradient)
-        if self.journal is None:
+        if self.replay is None:
             return batch
-        recorded = self.journal.recall(position, gradient=gradient)
+        recorded = self.replay.recall(position, gradient=gradient)
         for i, row in enumerate(recorded):
             if row is not None:
-                batch.found[i] = self._replay(row, gradient=gradient)
+                batch.found[i] = self._recorded(row, gradient=gradient)
         if batch.found:
             batch.position = np.stack(
                 [
@@ -395,10 +395,10 @@ class Evaluator:
                     for point, row in zip(position, recorded, strict=True)
                 ]
             )
-        batch.index = self.journal.claim(len(batch)) + np.arange(len(batch))
+        batch.index = self.replay.claim(len(batch)) + np.arange(len(batch))
         return batch
 
-    def _replay(self, row: Row, *, gradient: bool) -> Values:
+    def _recorded(self, row: Row, *, gradient: bool) -> Values:
         """Return a recorded evaluation, and count it as it was counted when it was made."""
         self._require_room(1)
         was_run = row.outputs is not None or row.log_density > -np.inf or not self.target.emulates_outputs
@@ -465,12 +465,12 @@ class Evaluator:
             raise attempt.error
         rows = rows[attempt.rows]
         good = batch.take(rows, attempt)
-        if self.journal is not None:
-            self._record(self.journal, batch, rows, attempt, good)
+        if self.replay is not None:
+            self._record(self.replay, batch, rows, attempt, good)
         batch.under_way = max(under_way - n, 0) if self._calls_many else 1
 
     def _record(
-        self, journal: Journal, batch: _Batch, rows: np.ndarray, attempt: Attempt, good: np.ndarray
+        self, replay: Replay, batch: _Batch, rows: np.ndarray, attempt: Attempt, good: np.ndarray
     ) -> None:
         """Write one attempt to the ledger."""
         assert batch.index is not None
@@ -481,20 +481,20 @@ class Evaluator:
             attempt.seconds / len(rows),
         )
         if values is not None and not batch.failed:
-            journal.record(index[rows], position[rows], values, attempt.seconds, attempts=1)
+            replay.record(index[rows], position[rows], values, attempt.seconds, attempts=1)
         elif values is not None:
-            with journal.ledger.transaction():  # what came together is recorded together
+            with replay.ledger.transaction():  # what came together is recorded together
                 for i in np.flatnonzero(good):
                     row = int(rows[i])
                     attempts, spent = batch.spent(row)
                     what = batch.failed[row].what if attempts else ""
                     one = slice(row, row + 1)
-                    journal.record(
+                    replay.record(
                         index[one], position[one], values.row(int(i)), spent + seconds, attempts + 1, what
                     )
         for row in rows[~good].tolist():
             failed = batch.failed[row]
-            journal.failed(int(index[row]), failed.attempts, position[row], failed.what, seconds)
+            replay.failed(int(index[row]), failed.attempts, position[row], failed.what, seconds)
 
     def _abandon(self, batch: _Batch, row: int) -> Values:
         """Return zero density for a row that keeps failing, if the user said so; else raise."""
@@ -503,14 +503,14 @@ class Evaluator:
         # Workers may die for other reasons than this row, and those must not decide about draws.
         if self.on_failure == "raise" or isinstance(failed.error, WorkerError):
             self._note_failure(parameters, message)
-            if self.journal is not None:
-                path = self.journal.ledger.path
+            if self.replay is not None:
+                path = self.replay.ledger.path
                 message += (
                     f"; once it is fixed, the same call continues from all that the ledger {path} holds"
                 )
             raise EvaluationError(message, parameters.copy()) from failed.error
-        if self.journal is not None and batch.index is not None:
-            self.journal.reject(
+        if self.replay is not None and batch.index is not None:
+            self.replay.reject(
                 int(batch.index[row]),
                 batch.position[row],
                 batch.gradient,

@@ -1,4 +1,4 @@
-"""A look inside a ledger, also while a run is writing to it."""
+"""Look inside a ledger, also while a run writes to it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 from leapwise.results.statistics import spread, statistics
 from leapwise.run.recorder import Block, beside, joined
-from leapwise.run.store import ASKED, SURROGATE, Keeper
+from leapwise.run.store import RunStore
 from leapwise.storage import Ledger, Tally
 
-#: Effective draws are told from so many draws of each chain on.
-_ENOUGH = 20
+#: Effective draws are estimated from this many draws of each chain on. A guess: fewer say nothing.
+_MIN_DRAWS = 20
 
 
 @dataclass(frozen=True)
@@ -24,27 +24,28 @@ class Inspection:
     Attributes
     ----------
     path, created, library_version : str
+        Path of the file, when it was made, and by which version of the library.
     names : tuple of str
-        Of the parameters.
+        Names of the parameters.
     seed : int
     method : str
     phase : {"warm-up", "draws", "complete"}
-        How far the run has come.
+        How far the run is.
     evaluations : list of Tally
-        By phase, kind and status.
+        Evaluations by phase, kind and status.
     n_failed_attempts : int
     last_failure : str
-        Empty if nothing failed.
+        Message of the last failed attempt; empty if there was none.
     draws_asked : int
-        Of each chain, in the last call.
+        Draws of each chain that the last call asked for.
     draws_kept : int
-        Of each chain, on disk. Those since, at most 10 seconds' worth, come again from the evaluations.
+        Draws of each chain on disk. Later ones, of at most 10 seconds, are replayed from their evaluations.
     surrogate : str
-        Which kind; empty if there is none.
+        Kind of the surrogate; empty if there is none.
     sd : float or None
         sd(D) of the draws so far, or of warm-up.
     min_ess, max_rhat : float or None
-        Over the parameters, of the draws kept.
+        Over the parameters, of the draws on disk.
     """
 
     path: str
@@ -66,7 +67,7 @@ class Inspection:
 
     @property
     def n_exact(self) -> int:
-        """All evaluations, settled."""
+        """Number of all evaluations."""
         return sum(each.n for each in self.evaluations)
 
     @property
@@ -75,12 +76,12 @@ class Inspection:
         return sum(each.seconds for each in self.evaluations)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as JSON holds it."""
+        """Return everything as JSON can hold it."""
         return asdict(self) | {"n_exact": self.n_exact, "model_seconds": self.model_seconds}
 
 
 def inspect_ledger(path: str | PathLike[str]) -> Inspection:
-    """Read what a ledger holds, without its target and without getting in the way of a run.
+    """Return what a ledger holds; this needs no target and does not disturb a run that writes to it.
 
     Examples
     --------
@@ -94,28 +95,26 @@ def inspect_ledger(path: str | PathLike[str]) -> Inspection:
     ('complete', 50, True)
     """
     with Ledger.read(path) as ledger:
-        header = ledger.header
-        settings = header.settings
-        asked = int(_meta(ledger, ASKED).get("draws", settings.get("draws", 0)))
-        surrogate = _meta(ledger, SURROGATE)
-        block = _drawn(ledger, range(1, int(settings["chains"]) + 1) if settings["apart"] else range(1))
+        header, store = ledger.header, RunStore(ledger)
+        surrogate = store.about_surrogate
+        block = _drawn(store, range(1, int(header.settings["chains"]) + 1) if store.apart else range(1))
         failures = ledger.failures()
         kept = 0 if block is None else block.n_steps
         evaluations = ledger.count(verify=False)
         began = bool(kept) or any(each.phase == "draws" for each in evaluations)
-        measured = None if block is None or kept < _ENOUGH else statistics(block.positions)
+        measured = None if block is None or kept < _MIN_DRAWS else statistics(block.positions)
         return Inspection(
             path=str(ledger.path),
             created=header.created,
             library_version=header.library_version,
             names=header.names,
-            seed=int(header.seed),
-            method=str(settings["method"]["method"]),
-            phase="complete" if kept and kept >= asked else "draws" if began else "warm-up",
+            seed=store.seed,
+            method=str(header.settings["method"]["method"]),
+            phase="complete" if kept and kept >= store.asked_draws else "draws" if began else "warm-up",
             evaluations=evaluations,
             n_failed_attempts=len(failures),
             last_failure=failures[-1].message if failures else "",
-            draws_asked=asked,
+            draws_asked=store.asked_draws,
             draws_kept=kept,
             surrogate=str(surrogate.get("kind", "")),
             sd=_sd(block, surrogate),
@@ -124,15 +123,9 @@ def inspect_ledger(path: str | PathLike[str]) -> Inspection:
         )
 
 
-def _meta(ledger: Ledger, name: str) -> dict[str, Any]:
-    found = ledger.load(name)
-    return {} if found is None else found[1]
-
-
-def _drawn(ledger: Ledger, lanes: range) -> Block | None:
+def _drawn(store: RunStore, sequences: range) -> Block | None:
     """Return the draws on disk, as many as every chain has."""
-    keeper = Keeper(ledger, {})
-    groups = [list(keeper.all_blocks(lane)) for lane in lanes]
+    groups = [list(store.blocks(sequence)) for sequence in sequences]
     return beside([joined(blocks) for blocks in groups]) if all(groups) else None
 
 

@@ -1,6 +1,6 @@
 """The draws to keep: chain groups, and the loop that steps them.
 
-A chain group is some chains that step together, with one evaluator and one lane of the ledger. All chains of a run
+A chain group is some chains that step together, with one evaluator and one sequence of the ledger. All chains of a run
 make one group when they are evaluated in this process. On an executor each chain is a group of its own, in a thread of
 its own, so that no chain waits for the evaluation of another.
 
@@ -21,7 +21,7 @@ from leapwise.execution import Counts, Engine, Evaluator
 from leapwise.kernels import Info, State, Streams
 from leapwise.run.progress import Progress
 from leapwise.run.recorder import Block, Recorder, joined
-from leapwise.run.store import Keeper, Kept
+from leapwise.run.store import Checkpoint, RunStore
 from leapwise.warmup import KernelTuner
 
 #: Draws and the state of a group are written to disk after this many steps, or this many seconds, whichever comes
@@ -37,15 +37,15 @@ class ChainGroup:
 
     Parameters
     ----------
-    lane : int
-        Number of the group, and of its lane in the ledger.
+    sequence : int
+        Number of the group, and of its sequence of evaluations in the ledger.
     tuner : KernelTuner
         Holds the kernel; that of most methods no longer changes.
     streams, state, evaluator
         Of these chains alone.
     n_steps : int
         Number of steps to make.
-    keeper : Keeper, optional
+    store : RunStore, optional
         Writes draws and states to disk; without it everything stays in memory.
 
     Attributes
@@ -60,13 +60,13 @@ class ChainGroup:
         Whether the limit of exact evaluations ended the group.
     """
 
-    lane: int
+    sequence: int
     tuner: KernelTuner
     streams: Streams
     state: State
     evaluator: Evaluator
     n_steps: int
-    keeper: Keeper | None = None
+    store: RunStore | None = None
     n_done: int = 0
     seconds: float = 0.0
     counts_before: Counts = field(default_factory=Counts)
@@ -76,7 +76,7 @@ class ChainGroup:
         self._started: float | None = None
         self._last_saved = 0.0
         self._between_steps = True
-        room = self.n_steps if self.keeper is None else min(self.n_steps, STEPS_PER_BLOCK)
+        room = self.n_steps if self.store is None else min(self.n_steps, STEPS_PER_BLOCK)
         self._recorder = Recorder(len(self.state.position), room, self.state.position.shape[1])
 
     @property
@@ -94,18 +94,18 @@ class ChainGroup:
         """Whether all steps are made, or no evaluation is left to make them with."""
         return self.n_done >= self.n_steps or self.budget_spent
 
-    def restore(self, kept: Kept) -> None:
+    def restore(self, checkpoint: Checkpoint) -> None:
         """Continue from a checkpoint."""
-        self.state, self.streams = kept.state, kept.streams
-        self.evaluator.restore(kept.counts, kept.failures, kept.proven, kept.index)
-        self.n_done, self.seconds = kept.n_done, kept.seconds
+        self.state, self.streams = checkpoint.state, checkpoint.streams
+        self.evaluator.restore(checkpoint.counts, checkpoint.failures, checkpoint.proven, checkpoint.index)
+        self.n_done, self.seconds = checkpoint.n_done, checkpoint.seconds
 
     def begin_step(self) -> None:
         """Prepare for a step; random numbers may be used from now on."""
         if self._started is None:
             self._started = self._last_saved = time.perf_counter()
-        if self.evaluator.journal is not None:
-            self.evaluator.journal.step = self.n_done
+        if self.evaluator.replay is not None:
+            self.evaluator.replay.step = self.n_done
         self._between_steps = False
 
     def end_step(self, after: State, info: Info) -> None:
@@ -124,21 +124,22 @@ class ChainGroup:
         Nothing is written in the middle of a step that did not end, because some of its random numbers are used up. A
         resumed run then replays the evaluations since the last time.
         """
-        if self.keeper is None or not self._recorder.n_filled or not self._between_steps:
+        if self.store is None or not self._recorder.n_filled or not self._between_steps:
             return
-        journal = self.evaluator.journal
-        assert journal is not None
-        kept = Kept(
+        replay = self.evaluator.replay
+        assert replay is not None
+        checkpoint = Checkpoint(
             state=self.state,
             streams=self.streams,
             counts=self.evaluator.counts,
             n_done=self.n_done,
-            index=journal.index,
+            index=replay.index,
             seconds=self.total_seconds,
             failures=self.evaluator.failures,
             proven=self.evaluator.proven,
         )
-        self.keeper.keep(self.lane, self.n_done - self._recorder.n_filled, self._recorder.block(), kept)
+        first = self.n_done - self._recorder.n_filled
+        self.store.save_draws(self.sequence, first, self._recorder.block(), checkpoint)
         self._recorder.empty()
         self._last_saved = time.perf_counter()
 
@@ -150,9 +151,9 @@ class ChainGroup:
     def block(self) -> Block:
         """Return all draws, at most as many as were asked for."""
         here = self._recorder.block()
-        if self.keeper is not None:
+        if self.store is not None:
             first = self.n_done - here.n_steps
-            here = joined([*self.keeper.blocks(self.lane, first), here])
+            here = joined([*self.store.blocks(self.sequence, first), here])
         return here.first(self.n_steps)
 
 

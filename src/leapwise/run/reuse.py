@@ -1,4 +1,4 @@
-"""Evaluations of earlier runs as lessons for this one, at no cost."""
+"""Evaluations of earlier runs as training data of this one, at no cost, and starts of chains among them."""
 
 from __future__ import annotations
 
@@ -14,53 +14,56 @@ from leapwise.storage import Ledger, Row
 from leapwise.targets import AnyTarget
 from leapwise.targets.identity import differences, identify
 
-#: Evaluations to learn from at most, those with gradients first: beyond, training would take longer than it helps.
-MOST = 1000
-#: How far two chains' starts are moved, as a share of the distance of two known positions.
+#: At most this many evaluations are used, those with gradients first. A guess: with more, training takes longer than
+#: the evaluations that it saves.
+MAX_EVALUATIONS = 1000
+#: Starts are moved by this share of the difference of two known positions, so that no two are the same. A guess.
 _JITTER = 0.1
 
 
-def read_lessons(
+def read_evaluations(
     paths: Sequence[str | PathLike[str]], evaluator: Evaluator, version: str | None = None
 ) -> list[Evaluation]:
-    """Return all evaluations in the ledgers of earlier runs of the same target.
+    """Return the evaluations in the ledgers of earlier runs of the same target.
 
-    One recorded position of each ledger is evaluated again, and counted, to see that the target is the same.
+    One recorded position of each ledger is evaluated again, and counted, to check that the target is the same.
 
     Raises
     ------
     LedgerMismatch
-        If a ledger is of another target; it says what differs.
+        If a ledger belongs to another target; it says what differs.
     """
     if isinstance(paths, (str, PathLike)):
         raise InputError(f"learn_from must be a list of ledgers, got {paths!r}; write learn_from=[{paths!r}]")
     target, rows = evaluator.target, list[Row]()
     for path in paths:
         with Ledger.read(path) as ledger:
-            # A gradient that one of them did not offer makes no other target.
+            # A target with a gradient and the same one without are one target.
             changed = differences(ledger.header.fingerprint, identify(target, version), ignore=("gradient",))
             if changed:
                 raise LedgerMismatch(
-                    f"nothing can be learnt from the ledger {ledger.path}, which is of another target: "
-                    f"{'; '.join(changed)}; leave it out of learn_from="
+                    f"the ledger {ledger.path} belongs to another target: {'; '.join(changed)}; "
+                    "leave it out of learn_from="
                 )
             here = [row for row in ledger.rows() if row.status == "ok" and row.log_density > -np.inf]
         if here:
             require_unchanged(middle_row(here), evaluator, str(path))
             rows += here
-    return as_evaluations(_chosen(rows), target)
+    return as_evaluations(_selected(rows), target)
 
 
-def _chosen(rows: list[Row]) -> list[Row]:
-    """Return at most as many rows as can be learnt from: gradients first, and of values some from all over."""
-    steep, flat = ([row for row in rows if (row.gradient is not None) == kind] for kind in (True, False))
-    room = max(MOST - len(steep), 0)
-    spaced = np.unique(np.linspace(0, max(len(flat) - 1, 0), min(room, len(flat))).astype(int))
-    return steep[-MOST:] + [flat[i] for i in spaced]
+def _selected(rows: list[Row]) -> list[Row]:
+    """Return at most `MAX_EVALUATIONS` rows: the last ones with gradients, then evenly spaced ones without."""
+    gradients, values = (
+        [row for row in rows if (row.gradient is not None) == kind] for kind in (True, False)
+    )
+    room = max(MAX_EVALUATIONS - len(gradients), 0)
+    spaced = np.unique(np.linspace(0, max(len(values) - 1, 0), min(room, len(values))).astype(int))
+    return gradients[-MAX_EVALUATIONS:] + [values[i] for i in spaced]
 
 
 def as_evaluations(rows: Iterable[Row], target: AnyTarget) -> list[Evaluation]:
-    """Return rows as an evaluator would have: those with gradients, and those without."""
+    """Return rows as an evaluator would: one batch of those without gradients, one of those with."""
     found, transform = [], target.transform
     for kind in (False, True):
         group = [row for row in rows if (row.gradient is not None) == kind]
@@ -88,11 +91,12 @@ def as_evaluations(rows: Iterable[Row], target: AnyTarget) -> list[Evaluation]:
 
 
 def starts(known: Sequence[Evaluation], n_chains: int, target: AnyTarget, seed: int) -> np.ndarray | None:
-    """Return parameters to start chains from, beside known positions of the posterior's bulk; None if they are few."""
+    """Return parameters to start chains from, near known positions of high density; None if there are few of them."""
     position = np.concatenate([each.position for each in known])
     potential = np.concatenate([each.potential for each in known])
     dim = position.shape[1]
     height = potential - potential.min(initial=np.inf)
+    # Of a normal, U less its least value has mean d/2 and standard deviation sqrt(d/2); 2 more for few parameters.
     near = np.flatnonzero(height < 0.5 * dim + 3.0 * np.sqrt(0.5 * dim) + 2.0)
     if len(near) < max(2 * n_chains, 10):
         return None

@@ -19,7 +19,7 @@ from leapwise.run.progress import Progress
 from leapwise.run.recorder import Block, Recorder, beside, in_parameters
 from leapwise.run.request import DEFAULT_TUNE, Request, describe, needs_gradient, versions
 from leapwise.run.reuse import starts
-from leapwise.run.store import Book, one_row
+from leapwise.run.store import RunStore, one_chain
 from leapwise.surrogates import TrainingSet
 from leapwise.warmup import Auto, NoWarmup, Training, Warmup, find_start, tuner_for, warmup_for
 
@@ -38,7 +38,7 @@ class Runner:
         For warm-up, and for all draws if the chains step together.
     engine : Engine, optional
         Evaluates on an executor; each chain is then a chain group of its own.
-    book : Book, optional
+    store : RunStore, optional
         The ledger of the run.
     known : list of Evaluation, optional
         Evaluations of earlier runs to learn from.
@@ -49,10 +49,10 @@ class Runner:
         request: Request,
         evaluator: Evaluator,
         engine: Engine | None = None,
-        book: Book | None = None,
+        store: RunStore | None = None,
         known: list[Evaluation] | None = None,
     ) -> None:
-        self.request, self.evaluator, self.engine, self.book = request, evaluator, engine, book
+        self.request, self.evaluator, self.engine, self.store = request, evaluator, engine, store
         self.known = known or []
         self.streams = Streams(request.seed, request.chains)
         self.method = request.method
@@ -74,8 +74,8 @@ class Runner:
         """Warm up and draw. An interrupt returns the draws so far; an error has them as its attribute ``run``."""
         error: Exception | None = None
         try:
-            if self.book is not None:
-                self.book.recheck(self.evaluator)
+            if self.store is not None:
+                self.store.recheck(self.evaluator)
             with Progress(progressbar) as progress:
                 self._warm_up(progress)
                 progress.start("draws", self.request.draws)
@@ -99,19 +99,19 @@ class Runner:
     @property
     def _is_apart(self) -> bool:
         """Whether each chain is a group of its own: as the ledger says, or if there is an executor."""
-        return self.engine is not None if self.book is None else self.book.apart
+        return self.engine is not None if self.store is None else self.store.apart
 
     @property
     def _n_draws(self) -> int:
         """Draws of all chains that warm-up plans for: those of the call that began the run."""
-        draws = self.request.draws if self.book is None else self.book.planned_draws
+        draws = self.request.draws if self.store is None else self.store.planned_draws
         return draws * self.streams.n_chains
 
     # Warm-up ---------------------------------------------------------------------------------------------------------
 
     def _warm_up(self, progress: Progress) -> None:
         """Find a kernel and the state that the draws start from."""
-        if self.book is not None and self._restore_warm_up(self.book):
+        if self.store is not None and self._restore_warm_up(self.store):
             return
         if isinstance(self.method, Auto):
             self._adapt(self.method, progress)
@@ -123,8 +123,8 @@ class Runner:
             self._tune(progress)
         self.evaluator.observe(None)
         self._warmup_done = self._warmup_record()
-        if self.book is not None:
-            self._save_warm_up(self.book)
+        if self.store is not None:
+            self._save_warm_up(self.store)
 
     def _adapt(self, method: Auto, progress: Progress) -> None:
         """Train a surrogate; without trust in it, HMC with exact gradients is what `_tune` tunes."""
@@ -158,8 +158,8 @@ class Runner:
         progress.start("warm-up" if self.report is None else "fall-back", self.n_tune)
         self._recorder = Recorder(streams.n_chains, self.n_tune, self.request.target.dim)
         for step in range(self.n_tune):
-            if evaluator.journal is not None:
-                evaluator.journal.step = step
+            if evaluator.replay is not None:
+                evaluator.replay.step = step
             before = self.state
             self.state, info = self._warmup.kernel.step(streams, before, evaluator)
             self._warmup.learn(before, self.state, info)
@@ -189,9 +189,9 @@ class Runner:
         self._take(found)
         return True
 
-    def _restore_warm_up(self, book: Book) -> bool:
+    def _restore_warm_up(self, store: RunStore) -> bool:
         """Take the end of warm-up from the ledger, if it is there."""
-        parts = book.warmed()
+        parts = store.warm_up()
         if parts is None:
             return False
         self.kernel, self.state, self.streams = parts["kernel"], parts["state"], parts["streams"]
@@ -202,10 +202,10 @@ class Runner:
             self.method = HMC()
         return True
 
-    def _save_warm_up(self, book: Book) -> None:
+    def _save_warm_up(self, store: RunStore) -> None:
         """Write the end of warm-up to the ledger."""
-        assert self.evaluator.journal is not None
-        book.keep_warmed(
+        assert self.evaluator.replay is not None
+        store.save_warm_up(
             {
                 "kernel": self.kernel,
                 "state": self.state,
@@ -216,7 +216,7 @@ class Runner:
                 "counts": self.evaluator.counts,
                 "n_tune": self.n_tune,
                 "fell_back": self.method is not self.request.method,
-                "index": self.evaluator.journal.index,
+                "index": self.evaluator.replay.index,
                 "failures": list(self.evaluator.failures),
                 "proven": self.evaluator.proven,
             }
@@ -227,31 +227,32 @@ class Runner:
     def _chain_groups(self) -> list[ChainGroup]:
         """Return the chain groups of the draws, continued from their checkpoints if there are some."""
         assert self.kernel is not None and self.state is not None
-        evaluator, streams, book = self.evaluator, self.streams, self.book
+        evaluator, streams, store = self.evaluator, self.streams, self.store
         tuner = tuner_for(self.method, self.kernel, evaluator, streams)
         is_frozen = isinstance(tuner, NoWarmup)  # otherwise the kernel still learns, from all chains together
-        keeper = book.keeper if book is not None and book.can_keep and is_frozen else None
+        if store is not None and not (store.saves_states and is_frozen):
+            store = None
         if self._is_apart and is_frozen:
             groups = [
                 ChainGroup(
                     chain + 1,
                     tuner,
                     streams.for_chain(chain),
-                    one_row(self.state, chain),
+                    one_chain(self.state, chain),
                     self._evaluator_of(chain),
                     self.request.draws,
-                    keeper,
+                    store,
                 )
                 for chain in range(streams.n_chains)
             ]
         else:
-            if evaluator.journal is not None:
-                evaluator.journal.phase = "draws"
-            groups = [ChainGroup(0, tuner, streams, self.state, evaluator, self.request.draws, keeper)]
+            if evaluator.replay is not None:
+                evaluator.replay.phase = "draws"
+            groups = [ChainGroup(0, tuner, streams, self.state, evaluator, self.request.draws, store)]
             groups[0].counts_before = evaluator.counts.copy()
         for group in groups:
-            if keeper is not None and (kept := keeper.kept(group.lane)) is not None:
-                group.restore(kept)
+            if store is not None and (checkpoint := store.checkpoint(group.sequence)) is not None:
+                group.restore(checkpoint)
         return groups
 
     def _evaluator_of(self, chain: int) -> Evaluator:
@@ -263,7 +264,7 @@ class Runner:
             shared.retries,
             limit=None if limit is None else (limit - shared.counts.n_exact) // self.streams.n_chains,
             engine=self.engine,
-            journal=None if self.book is None else self.book.journal(chain + 1, chain),
+            replay=None if self.store is None else self.store.replay(chain + 1, chain),
             threads=shared.threads,
         )
         own.trust_shapes()
@@ -314,8 +315,11 @@ class Runner:
         counts = [group.counts for group in self.groups]
         total = {each.name: sum(getattr(one, each.name) for one in counts) for each in fields(Counts)}
         cost = Cost(seconds=max(group.total_seconds for group in self.groups), **total)
-        if self.book is not None and (lazy := self.book.lazily(self.groups, cost)) is not None:
-            return lazy
+        if self.store is not None and not any(group.n_in_memory for group in self.groups):
+            n_steps = min(min(group.n_done, group.n_steps) for group in self.groups)
+            sequences = [group.sequence for group in self.groups]
+            if (lazy := self.store.lazy_record(sequences, self.request.chains, n_steps, cost)) is not None:
+                return lazy
         return self._record(beside([group.block() for group in self.groups]), cost)
 
     def _warmup_record(self) -> Record:

@@ -20,10 +20,9 @@ from leapwise.errors import InputError, LedgerMismatch
 from leapwise.execution import BlasThreads, Evaluation, Evaluator, engine_for
 from leapwise.results import Run, logged_warnings
 from leapwise.run.request import Method, Request, read_seed
-from leapwise.run.reuse import read_lessons
+from leapwise.run.reuse import read_evaluations
 from leapwise.run.runner import Runner
-from leapwise.run.store import ASKED, Book, Keeper
-from leapwise.run.stored import parts_of
+from leapwise.run.store import RunStore
 from leapwise.storage import Ledger
 from leapwise.targets import AnyTarget
 from leapwise.warmup import Auto
@@ -138,10 +137,10 @@ def sample(
     if executor is not None or cores is not None or timeout is not None:
         engine = engine_for(target, executor=executor, cores=cores, timeout=timeout, threads=threads)
     on_executor = executor is not None or cores is not None
-    book = None
+    store = None
     try:
         if ledger is not None:
-            book = Book.open(
+            store = RunStore.open(
                 ledger,
                 request,
                 apart=on_executor,
@@ -149,27 +148,27 @@ def sample(
                 version=version,
                 seed_given=random_seed is not None,
             )
-            request = replace(request, seed=book.seed)
+            request = replace(request, seed=store.seed)
         with _sigterm_as_interrupt(), threads:
-            known = _known(Evaluator(target, retries=retries, engine=engine), book, learn_from, version)
+            known = _known(Evaluator(target, retries=retries, engine=engine), store, learn_from, version)
             evaluator = Evaluator(
                 target,
                 on_failure,
                 retries,
                 limit=max_evaluations,
                 engine=engine,
-                journal=None if book is None else book.journal(0),
+                replay=None if store is None else store.replay(0),
                 threads=threads,
             )
-            run = Runner(request, evaluator, engine if on_executor else None, book, known).run(progressbar)
+            run = Runner(request, evaluator, engine if on_executor else None, store, known).run(progressbar)
         for warning in logged_warnings(run):
             _LOG.warning("%s", warning)
         return run
     finally:
         if engine is not None:
             engine.close()
-        if book is not None:
-            book.close()
+        if store is not None:
+            store.close()
 
 
 @contextmanager
@@ -195,18 +194,18 @@ def _interrupt(number: int, frame: FrameType | None) -> None:
 
 def _known(
     evaluator: Evaluator,
-    book: Book | None,
+    store: RunStore | None,
     paths: Sequence[str | PathLike[str]] | None,
     version: str | None,
 ) -> list[Evaluation]:
     """Return the evaluations of earlier runs to learn from; a resumed run takes those that it began with."""
-    if book is not None and (kept := book.keeper.known()) is not None:
-        return kept
+    if store is not None and (saved := store.known()) is not None:
+        return saved
     if not paths:
         return []
-    known = read_lessons(paths, evaluator, version)
-    if book is not None:
-        book.keeper.keep_known(known)
+    known = read_evaluations(paths, evaluator, version)
+    if store is not None:
+        store.save_known(known)
     return known
 
 
@@ -244,8 +243,8 @@ def resume(path: str | PathLike[str], target: AnyTarget, *, draws: int | None = 
         )
     with Ledger.read(path) as ledger:
         settings = ledger.header.settings
-        method = Keeper(ledger, parts_of(target)).method()
-        asked = ledger.load(ASKED)
+        store = RunStore(ledger, target)
+        method, asked = store.method(), store.asked_draws
     for name, unknown in (("method", method is None), ("init", settings["init"] is not None)):
         if unknown:
             raise LedgerMismatch(
@@ -254,7 +253,7 @@ def resume(path: str | PathLike[str], target: AnyTarget, *, draws: int | None = 
             )
     return sample(
         target,
-        int(asked[1]["draws"] if draws is None and asked is not None else draws or settings["draws"]),
+        asked if draws is None else draws,
         tune=settings["tune"],
         chains=settings["chains"],
         method=method,

@@ -1,18 +1,14 @@
-"""How a ledger's file is opened: its schema, the settings of SQLite, and its errors in our words.
+"""The file of a ledger: what its header says, its tables, how it is opened and closed, and its lock.
 
-What a ledger is of: the library, the settings, the seed and the target that made it.
+A ledger is one SQLite file. It is made under another name and renamed when it is complete, so that a file of its name
+is always whole. While a run writes, SQLite keeps a write-ahead log beside the file. Closing copies the log
+into the file and leaves one plain file. Files are opened so that nothing in them can act: no triggers, no attached
+files, no schema but that of this version.
 
-One writer: a lock that the operating system lets go of when its holder dies, however it dies.
-
-POSIX record locks belong to a process and are not inherited: worker processes forked during a run do not keep a
-ledger locked after the run was killed. They say nothing within one process, hence the table of those held here.
-
-What SQLite does not say: how much of a damaged log it has left out.
-
-SQLite reads its write-ahead log up to the first frame that does not match its checksum, and forgets what follows. Of a
-killed process that is the one transaction it was writing; of a damaged log it can be many that were finished.
-
-Make a ledger, open it to write or to read, and close it so that one plain file is left.
+One process writes. The operating system releases its lock when the process dies, however it dies. POSIX record locks
+belong to a process and are not inherited, so worker processes that were forked during a run do not keep the ledger
+locked after the run was killed. They do not exclude a second lock in the same process, hence the table of locks held
+here.
 """
 
 from __future__ import annotations
@@ -23,7 +19,6 @@ import os
 import socket
 import sqlite3
 import stat
-import struct
 import sys
 import threading
 import warnings
@@ -38,8 +33,42 @@ from urllib.parse import quote
 from leapwise.errors import LedgerBusy, LedgerDamaged, LedgerError, LedgerMismatch
 from leapwise.storage.rows import Bad, digest_of, from_json, to_json
 
-FORMAT_VERSION = 1
+#: Goes up whenever an earlier ledger could not be resumed. 2: stored classes have tags, checkpoints their own table.
+FORMAT_VERSION = 2
+#: Far above any target; bounds the arrays that a forged header can ask for.
 MAX_DIM = 1_000_000
+#: Marks ledgers among the files of other applications of SQLite. The same for all formats, so that earlier ones are
+#: recognised.
+APPLICATION_ID = 0x756E6472
+#: The longest text or array that is read or written; SQLite enforces it.
+MAX_BYTES = 1 << 28
+#: Small: a row takes a few hundred bytes, and every transaction writes whole pages to the log.
+PAGE_SIZE = 2048
+#: The log is copied into the file, and flushed to disk, when it is this long: rarely enough to cost little, and often
+#: enough to keep the log short.
+LOG_BYTES = 64 << 20
+#: Files that SQLite may leave beside a ledger.
+_BESIDE = ("-wal", "-journal")
+# Columns without a type keep every bit of a float; a REAL column would lose the sign of -0.0.
+SCHEMA = (
+    "CREATE TABLE header (id INTEGER PRIMARY KEY, body TEXT NOT NULL, digest BLOB NOT NULL)",
+    "CREATE TABLE evaluation (id INTEGER PRIMARY KEY, place INTEGER NOT NULL UNIQUE, phase TEXT NOT NULL, "
+    "chain INTEGER NOT NULL, step INTEGER NOT NULL, status TEXT NOT NULL, log_density NOT NULL, "
+    "seconds NOT NULL, attempts INTEGER NOT NULL, message TEXT NOT NULL, digest BLOB NOT NULL, "
+    "position BLOB NOT NULL, gradient BLOB, outputs BLOB)",
+    "CREATE TABLE failure (id INTEGER PRIMARY KEY, place INTEGER NOT NULL, attempt INTEGER NOT NULL, "
+    "message TEXT NOT NULL, seconds NOT NULL, digest BLOB NOT NULL, position BLOB NOT NULL)",
+    "CREATE TABLE checkpoint (id INTEGER PRIMARY KEY, name TEXT NOT NULL, part INTEGER NOT NULL, "
+    "body BLOB NOT NULL, digest BLOB NOT NULL, UNIQUE (name, part))",
+)
+_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+_RIGHTS = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
+
+
+class LedgerWarning(UserWarning):
+    """Part of a ledger was left out because it is damaged; it will be evaluated again."""
 
 
 def _now() -> str:
@@ -48,26 +77,26 @@ def _now() -> str:
 
 @dataclass(frozen=True)
 class Header:
-    """What a ledger is of.
+    """What a ledger belongs to.
 
     Attributes
     ----------
     library_version : str
-        Of the library that made it.
+        Version of the library that made it.
     dim : int
-        How many parameters the target has.
+        Number of parameters of the target.
     names : tuple of str
-        Theirs.
+        Their names.
     settings : dict
-        Of the run, as JSON can hold them.
+        Settings of the run, as JSON can hold them.
     seed : int, list, str or None
-        As JSON can hold it.
+        Seed of the run.
     fingerprint : dict of str to str
         What identifies the target.
     format_version : int
-        Of the file.
+        Format of the file.
     created : str
-        When, in ISO 8601.
+        When it was made, in ISO 8601.
 
     Examples
     --------
@@ -86,7 +115,7 @@ class Header:
 
 
 def encode_header(header: Header) -> tuple[str, bytes]:
-    """Return a header as JSON and its checksum."""
+    """Return a header as JSON, and its checksum."""
     text = to_json(asdict(header), "the header of a ledger")
     try:
         _checked(json.loads(text))
@@ -96,7 +125,7 @@ def encode_header(header: Header) -> tuple[str, bytes]:
 
 
 def decode_header(text: Any, digest: Any) -> Header:
-    """Return the header that a record holds, or raise `Bad`."""
+    """Return the header of a record, or raise `Bad`."""
     if type(text) is not bytes or digest != digest_of(text, b"header"):
         raise Bad("a header that does not match its checksum")
     return _checked(from_json(text))
@@ -114,7 +143,7 @@ def _checked(found: Any) -> Header:
         "created": str,
     }
     if type(found) is not dict or found.keys() != kinds.keys():
-        raise Bad("other entries than a header")
+        raise Bad("a header with other entries")
     for name, kind in kinds.items():
         if not isinstance(found[name], kind) or isinstance(found[name], bool):
             raise Bad(f"{name} of the wrong type")
@@ -127,34 +156,8 @@ def _checked(found: Any) -> Header:
     return Header(**{**found, "names": tuple(found["names"])})
 
 
-# "undr": tells our files from those of other applications of SQLite.
-APPLICATION_ID = 0x756E6472
-# The longest string or array that is read or written; SQLite holds us to it.
-MAX_BYTES = 1 << 28
-# Columns without a type keep every bit of a float; a REAL one would lose the sign of -0.0.
-SCHEMA = (
-    "CREATE TABLE header (id INTEGER PRIMARY KEY, body TEXT NOT NULL, digest BLOB NOT NULL)",
-    "CREATE TABLE evaluation (id INTEGER PRIMARY KEY, place INTEGER NOT NULL UNIQUE, phase TEXT NOT NULL, "
-    "chain INTEGER NOT NULL, step INTEGER NOT NULL, status TEXT NOT NULL, log_density NOT NULL, "
-    "seconds NOT NULL, attempts INTEGER NOT NULL, message TEXT NOT NULL, digest BLOB NOT NULL, "
-    "position BLOB NOT NULL, gradient BLOB, outputs BLOB)",
-    "CREATE TABLE failure (id INTEGER PRIMARY KEY, place INTEGER NOT NULL, attempt INTEGER NOT NULL, "
-    "message TEXT NOT NULL, seconds NOT NULL, digest BLOB NOT NULL, position BLOB NOT NULL)",
-    "CREATE TABLE snapshot (id INTEGER PRIMARY KEY, name TEXT NOT NULL, part INTEGER NOT NULL, "
-    "body BLOB NOT NULL, digest BLOB NOT NULL, UNIQUE (name, part))",
-)
-_DAMAGE = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-_BUSY = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
-_RIGHTS = (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM)
-
-
-class LedgerWarning(UserWarning):
-    """Something of a ledger was left out because it is damaged; it will be evaluated again."""
-
-
 def locate(path: str | os.PathLike[str]) -> tuple[str, bool]:
-    """Return a path without symbolic links, and whether there is a file; raise if it is something else."""
+    """Return a path without symbolic links, and whether a file is there; raise if it is not a regular file."""
     try:
         given = os.fsdecode(path)
         real = os.path.realpath(given)
@@ -172,7 +175,7 @@ def locate(path: str | os.PathLike[str]) -> tuple[str, bool]:
 
 
 def connect(path: str, mode: str) -> sqlite3.Connection:
-    """Open a file for reading ("ro"), writing ("rw") or making ("rwc"), so that nothing in it can act."""
+    """Open a file for reading ("ro"), writing ("rw") or making ("rwc"), so that nothing in it is executed."""
     connection = sqlite3.connect(
         f"file:{quote(path)}?mode={mode}",
         uri=True,
@@ -181,7 +184,7 @@ def connect(path: str, mode: str) -> sqlite3.Connection:
         timeout=10.0,
     )
     try:
-        # Strings as bytes: one that is damaged shall spoil its own row and not the whole query.
+        # Text as bytes: damaged text must spoil its own row and not the whole query.
         connection.text_factory = bytes
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, MAX_BYTES)
         connection.setlimit(sqlite3.SQLITE_LIMIT_ATTACHED, 0)
@@ -195,18 +198,18 @@ def connect(path: str, mode: str) -> sqlite3.Connection:
 
 
 def check_kind(connection: sqlite3.Connection, path: str) -> None:
-    """Raise unless a file is a ledger of this format, with its tables and nothing else in it."""
+    """Raise unless a file is a ledger of this format, with its tables and nothing else."""
     application = _number(connection, "application_id")
     found = connection.execute("SELECT type, name, tbl_name, sql FROM sqlite_master LIMIT 50").fetchall()
     if application != APPLICATION_ID:
-        what = "it is a database of something else" if found or application else "it is empty"
+        what = "it is another program's database" if found or application else "it is empty"
         raise LedgerError(
-            f"the file {path} is not a ledger: {what}; give another path, or delete it to start anew"
+            f"the file {path} is not a ledger: {what}; give another path, or delete it to start a new ledger"
         )
     if (version := _number(connection, "user_version")) != FORMAT_VERSION:
         raise LedgerMismatch(
-            f"the ledger {path} has format {version}, and this version of the library reads {FORMAT_VERSION}; "
-            "use the version that wrote it"
+            f"the ledger {path} has format {version}, which another version of leapwise wrote, and this version reads "
+            f"format {FORMAT_VERSION} only; resume it with the version that wrote it, or start a new ledger"
         )
     if sorted(map(repr, found)) != expected_schema():
         raise damaged(path, "its tables are not those of a ledger")
@@ -222,30 +225,28 @@ def read_header(connection: sqlite3.Connection, path: str) -> Header:
     except Bad as error:
         raise damaged(path, f"it has {error}") from error
     if header.format_version != FORMAT_VERSION:
-        raise damaged(path, f"its header speaks of format {header.format_version}")
+        raise damaged(path, f"its header has format {header.format_version}")
     return header
 
 
 @contextmanager
 def our_errors(path: str, doing: str) -> Iterator[None]:
-    """Turn what SQLite raises into errors of ours."""
+    """Turn errors of SQLite into `LedgerError`."""
     try:
         yield
     except sqlite3.Error as error:
         raise translate(error, path, doing) from error
     except (OverflowError, MemoryError) as error:
-        raise LedgerError(
-            f"the ledger {path} could not be {doing}: {error}; hand over less at once"
-        ) from error
+        raise LedgerError(f"the ledger {path} could not be {doing}: {error}; write less at once") from error
 
 
 def translate(error: sqlite3.Error, path: str, doing: str) -> LedgerError:
-    """Return the error of ours that says what an error of SQLite means."""
+    """Return the `LedgerError` that explains an error of SQLite."""
     code = getattr(error, "sqlite_errorcode", None)
     primary = None if code is None else code & 0xFF
     what = f"the ledger {path} could not be {doing}: {error}"
     if primary in _BUSY:
-        return LedgerBusy(f"{what}; another process has it, wait for it or stop it")
+        return LedgerBusy(f"{what}; another process is using it: wait for it or stop it")
     if primary in _DAMAGE:
         if primary == sqlite3.SQLITE_NOTADB:
             return LedgerDamaged(
@@ -254,25 +255,25 @@ def translate(error: sqlite3.Error, path: str, doing: str) -> LedgerError:
         return damaged(path, str(error))
     if primary in _ROOM:
         return LedgerError(
-            f"{what}; what was recorded before is safe: make room on the disk (or mend it) and run again"
+            f"{what}; all that was recorded before is safe: make room on the disk (or repair it) and run again"
         )
     if primary in _RIGHTS:
-        return LedgerError(f"{what}; make the file and its folder writable, or copy them to where they are")
+        return LedgerError(f"{what}; make the file and its folder writable, or copy it to a folder that is")
     if isinstance(error, sqlite3.ProgrammingError):
         return LedgerError(f"{what}; open it again")
-    return LedgerError(f"{what}; check the file, `leapwise.storage.salvage` copies what is whole")
+    return LedgerError(f"{what}; check the file, leapwise.storage.salvage copies the rows that are whole")
 
 
 def damaged(path: str, what: str) -> LedgerDamaged:
-    """Return the error that says that a ledger is damaged, and what to do."""
+    """Return the error for a damaged ledger."""
     return LedgerDamaged(
-        f"the ledger {path} is damaged: {what}; copy what is whole into a new one with "
-        "leapwise.storage.salvage(path, new_path), or go back to a copy"
+        f"the ledger {path} is damaged: {what}; copy the rows that are whole to a new ledger with "
+        "leapwise.storage.salvage(path, new_path), or go back to a backup"
     )
 
 
 def require_writable(path: str, exists: bool) -> None:
-    """Raise unless a ledger can be written here: the file, and the folder for what SQLite puts beside it."""
+    """Raise unless the file can be written, and the folder too: SQLite puts its log beside the file."""
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):
         raise LedgerError(f"the folder of the ledger {path} does not exist; make it first")
@@ -286,7 +287,7 @@ def require_writable(path: str, exists: bool) -> None:
 
 @cache
 def expected_schema() -> list[str]:
-    """Return what a ledger's table of contents says, as this version of SQLite puts it."""
+    """Return the description of a ledger's tables, in the words of this version of SQLite."""
     connection = sqlite3.connect(":memory:")
     try:
         connection.text_factory = bytes
@@ -302,17 +303,18 @@ def _number(connection: sqlite3.Connection, pragma: str) -> int:
     return int(connection.execute(f"PRAGMA {pragma}").fetchall()[0][0])
 
 
+#: Lock files that this process holds, with its process id: a forked child holds none.
 _held: dict[str, int] = {}
 _guard = threading.Lock()
 
 
 class FileLock:
-    """Hold ``<path>.lock`` from construction to `release`; raise `LedgerBusy` if somebody else does.
+    """Hold ``<path>.lock`` from construction to `release`; raise `LedgerBusy` if another run holds it.
 
     Parameters
     ----------
     path : str
-        Of the file that is protected, with symbolic links resolved.
+        Path of the protected file, with symbolic links resolved.
     """
 
     def __init__(self, path: str) -> None:
@@ -326,12 +328,12 @@ class FileLock:
             _held[self._name] = self._pid = os.getpid()
 
     def release(self) -> None:
-        """Let go; the lock file goes too. Does nothing in a forked child: the lock is its parent's."""
+        """Release the lock and delete its file; in a forked child do nothing, because the lock is its parent's."""
         with _guard:
             if self._pid != os.getpid() or _held.get(self._name) != self._pid:
                 return
             del _held[self._name]
-            # Unlinked while held: whoever has opened it meanwhile will find that it is no longer there.
+            # Deleted while held: another process that has opened it meanwhile sees that it is gone, and tries again.
             with suppress(OSError):
                 os.unlink(self._name)
             os.close(self._descriptor)
@@ -365,13 +367,13 @@ class FileLock:
                 os.close(descriptor)
                 raise LedgerError(
                     f"the ledger {path} cannot be locked: {error.strerror}; "
-                    "put it on a file system that has locks and room, such as a local disk"
+                    "put it on a file system with locks and free space, such as a local disk"
                 ) from error
             os.close(descriptor)
 
 
 def _is_same(descriptor: int, name: str) -> bool:
-    """Return whether an open file is still the one of that name."""
+    """Return whether the file of that name is still the one that is open."""
     try:
         there = os.stat(name, follow_symlinks=False)
     except FileNotFoundError:
@@ -383,7 +385,7 @@ if sys.platform == "win32":
     import msvcrt
 
     def _lock(descriptor: int) -> None:
-        # Far beyond the text, which others may then read.
+        # Far beyond the text, so that others can read who holds the lock.
         os.lseek(descriptor, 1 << 20, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
         os.lseek(descriptor, 0, os.SEEK_SET)
@@ -395,60 +397,20 @@ else:
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
-PAGE_SIZE = 2048
-_HEADER = struct.Struct(">8I")
-_FRAME = struct.Struct(">6I")
-_STEP = _FRAME.size + PAGE_SIZE
-
-
-def commits_after(path: str, n_frames: int) -> int:
-    """Return how many transactions were begun to be written to a log after its first `n_frames` frames."""
-    n_commits = 0
-    try:
-        with open(path, "rb") as file:
-            header = file.read(_HEADER.size)
-            # Frames that are left from an earlier use of the file have other salts than those of now.
-            salts = list(_HEADER.unpack(header)[4:6]) if _is_whole(header) else None
-            for number in range((os.fstat(file.fileno()).st_size - _HEADER.size) // _STEP):
-                file.seek(_HEADER.size + number * _STEP)
-                _, commit, *own, _, _ = _FRAME.unpack(file.read(_FRAME.size))
-                salts = salts or own
-                n_commits += number >= n_frames and commit > 0 and own == salts
-    except (OSError, struct.error):
-        return 0
-    return n_commits
-
-
-def _is_whole(header: bytes) -> bool:
-    """Return whether the header of a log matches its checksum."""
-    words = struct.unpack(">6I" if header[3:4] == b"\x83" else "<6I", header[:24])
-    first = second = 0
-    for even, odd in zip(words[::2], words[1::2], strict=True):
-        first = (first + even + second) & 0xFFFFFFFF
-        second = (second + odd + first) & 0xFFFFFFFF
-    return (first, second) == struct.unpack(">2I", header[24:])
-
-
-# The log is copied into the file, and the disk made to write through, when it is this long: so seldom that it costs
-# little, and often enough to keep it short.
-LOG_BYTES = 64 << 20
-_BESIDE = ("-wal", "-journal")
-
-
 def open_writer(
     path: str | os.PathLike[str], header: Header
 ) -> tuple[str, sqlite3.Connection, Header, FileLock]:
-    """Make a ledger or open an existing one, alone."""
+    """Make a ledger or open an existing one, as its only writer."""
     real, exists = locate(path)
     require_writable(real, exists)
     lock = FileLock(real)
     try:
-        real, exists = locate(real)  # the last holder of the lock may have made it
+        real, exists = locate(real)  # the last holder of the lock may have made the file
         if not exists:
             create(real, header)
         elif os.stat(real).st_nlink > 1:
             raise LedgerError(
-                f"the ledger {real} has another name too (a hard link), under which somebody else could write to it; "
+                f"the ledger {real} has a second name (a hard link), under which another run could write to it; "
                 "copy it instead"
             )
         with our_errors(real, "opened"):
@@ -469,14 +431,14 @@ def open_writer(
 
 
 def open_reader(path: str | os.PathLike[str]) -> tuple[str, sqlite3.Connection, Header]:
-    """Open a ledger to read, whether or not somebody is writing to it."""
+    """Open a ledger to read, even while a run writes to it."""
     real, exists = locate(path)
     if not exists:
         raise LedgerError(f"there is no ledger {os.fsdecode(path)}; check the path")
     try:
         return _reader(real, "ro")
     except LedgerError as error:
-        # After a kill SQLite may have to tidy up first, which it does for those who could write.
+        # After a kill SQLite may have to recover the log first, for which it must open the file to write.
         cause = error.__cause__
         if getattr(cause, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_READONLY or not os.access(
             real, os.W_OK
@@ -499,9 +461,9 @@ def _reader(real: str, mode: str) -> tuple[str, sqlite3.Connection, Header]:
 
 
 def close_writer(connection: sqlite3.Connection) -> None:
-    """Close a connection; without a log if nobody else is reading, so that the file can be read from anywhere."""
+    """Close a connection, and leave one plain file without a log if nothing else is reading it."""
     try:
-        with suppress(sqlite3.Error):  # a reader keeps the log alive, and then it stays: no harm done
+        with suppress(sqlite3.Error):  # while something reads, the log stays; the next writer removes it
             connection.execute("PRAGMA busy_timeout = 0")
             connection.execute("PRAGMA journal_mode = DELETE").fetchall()
     finally:
@@ -509,12 +471,12 @@ def close_writer(connection: sqlite3.Connection) -> None:
 
 
 def create(path: str, header: Header) -> None:
-    """Make a ledger under another name and give it its own when it is whole."""
+    """Make a ledger under another name, and rename it when it is complete."""
     for end in _BESIDE:
         if os.path.exists(path + end):
             raise LedgerDamaged(
-                f"the ledger {path} is missing but {path + end} is there, which belongs to it; "
-                "put it back, or delete that too to start anew"
+                f"the ledger {path} is missing but its log {path + end} is there; "
+                "put the ledger back, or delete the log too to start a new one"
             )
     body, digest = encode_header(header)
     new = path + ".new"
@@ -544,12 +506,12 @@ def create(path: str, header: Header) -> None:
 
 
 def _check_structure(connection: sqlite3.Connection, path: str) -> None:
-    """Raise if pages do not hang together: writing into such a file could spoil rows that are whole."""
+    """Raise if the pages of the file are inconsistent: writing to it could destroy rows that are whole."""
     problems = connection.execute("PRAGMA quick_check(1)").fetchall()
     if problems != [(b"ok",)]:
         said = problems[0][0] if problems and type(problems[0][0]) is bytes else b"no answer"
         raise damaged(path, said.decode("utf-8", "replace").replace("\n", " ")[:200])
-    # Rows are numbered without gaps and never deleted.
+    # Rows are numbered without gaps and never deleted, so a gap means a loss.
     ((n_rows, last),) = connection.execute("SELECT count(*), max(id) FROM evaluation").fetchall()
     if n_rows < (last or 0):
         warnings.warn(
@@ -560,7 +522,7 @@ def _check_structure(connection: sqlite3.Connection, path: str) -> None:
 
 
 def _start_log(connection: sqlite3.Connection, path: str) -> None:
-    """Begin to write to a log, and tell what SQLite could not read of one that was left behind."""
+    """Begin to write to a log. SQLite recovers one that was left behind, up to the first damaged transaction."""
     ((mode,),) = connection.execute("PRAGMA journal_mode = WAL").fetchall()
     if mode != b"wal":
         raise LedgerError(
@@ -569,20 +531,12 @@ def _start_log(connection: sqlite3.Connection, path: str) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_BYTES // PAGE_SIZE}")
     connection.execute(f"PRAGMA journal_size_limit = {LOG_BYTES}")
-    connection.execute("SELECT id FROM header").fetchall()  # a change of mode takes hold with the next read
-    ((_, n_frames, _),) = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
-    # One transaction that was begun and not finished is how a killed process leaves its log.
-    if (lost := commits_after(path + "-wal", n_frames)) > 1:
-        warnings.warn(
-            f"the log of the ledger {path} is damaged: its last {lost} transactions (of one evaluation or more each) "
-            "are left out and will be evaluated again",
-            LedgerWarning,
-            stacklevel=4,
-        )
+    connection.execute("SELECT id FROM header").fetchall()  # the change takes effect with the next read
+    connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()  # what a killed run left in its log
 
 
 def _flush_folder(folder: str) -> None:
-    """See to it that a new name outlasts a power cut, where folders can be flushed."""
+    """Make a new file name survive a power cut, where folders can be flushed."""
     with suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

@@ -1,8 +1,8 @@
-"""One lane of a ledger as an evaluator sees it: first what is recorded there, in order, then blank pages.
+"""One sequence of a ledger as an evaluator uses it: first the recorded evaluations, in order, then new ones.
 
-The program asks for evaluations in a fixed order, so the n-th that it asks for is the n-th of the lane. Where one is
-recorded, its answer is taken and, since rounding may differ on another machine, its position too; a position that
-differs by more than rounding means that the program is another one.
+The program asks for evaluations in a fixed order, so the n-th that it asks for is the n-th of the sequence. Where it
+is recorded, its value is used. Its position is used too, because rounding may differ on another machine. A position
+that differs by more than rounding means that the program is a different one.
 """
 
 from __future__ import annotations
@@ -12,42 +12,44 @@ from collections.abc import Iterator
 import numpy as np
 
 from leapwise.errors import LedgerMismatch
-from leapwise.storage import Ledger, Row
+from leapwise.storage.ledger import Ledger
+from leapwise.storage.rows import Failure, Row
 from leapwise.targets.returns import Values
 
-#: Positions that differ by no more than this, relative to 1 + |position|, are the same but for rounding, which fits and
-#: finite differences have amplified. Since the recorded position is used, the answer is right whatever the tolerance.
+#: Positions that differ by no more than this, relative to 1 + |position|, are the same up to rounding, which fits and
+#: finite differences amplify. A guess, far above rounding and far below a step of a chain. The recorded position is the
+#: one that is used, so its value is right whatever the tolerance.
 ROUNDING = 1e-3
 
 
-class Journal:
-    """The next places of one lane.
+class Replay:
+    """Replays the evaluations of one sequence, then records new ones.
 
     Parameters
     ----------
     ledger : Ledger
         Open for writing.
-    lane : int
-        Which lane.
-    index : int
-        The first place: what lies before it is not looked at.
+    sequence : int
+        Number of the sequence: 0 for warm-up, and for the draws of chains that move together; else 1 + chain.
+    chain : int
+        Chain of the evaluations, for the record; -1 if several move together.
 
     Attributes
     ----------
     index : int
-        The next place.
+        Index of the next evaluation.
     phase : str
-        Of the run, for the record; also `chain` (-1 if several move together) and `step`.
+        Phase of the run, for the record; so is `step`.
     """
 
-    def __init__(self, ledger: Ledger, lane: int, index: int = 0, chain: int = -1) -> None:
-        self.ledger, self.lane, self.index = ledger, lane, index
+    def __init__(self, ledger: Ledger, sequence: int, chain: int = -1) -> None:
+        self.ledger, self.sequence, self.index = ledger, sequence, 0
         self.phase, self.chain, self.step = "warm-up", chain, 0
-        self._recorded: Iterator[Row] = iter(ledger.lane(lane, index))
+        self._recorded: Iterator[Row] = iter(ledger.rows(sequence))
         self._next = next(self._recorded, None)
 
     def recall(self, position: np.ndarray, *, gradient: bool) -> list[Row | None]:
-        """Return what is recorded of the next places, of positions ``(n, dim)``; None where nothing is."""
+        """Return the recorded evaluations of the next positions ``(n, dim)``; None where nothing is recorded."""
         found: list[Row | None] = []
         for i, point in enumerate(position):
             while self._next is not None and self._next.index < self.index + i:
@@ -60,13 +62,13 @@ class Journal:
         return found
 
     def skip_to(self, index: int) -> None:
-        """Go on from a later place."""
+        """Continue from a later index."""
         self.index = index
-        self._recorded = iter(self.ledger.lane(self.lane, index))
+        self._recorded = iter(self.ledger.rows(self.sequence, index))
         self._next = next(self._recorded, None)
 
     def claim(self, n: int) -> int:
-        """Move on by n places; return the first of them."""
+        """Move on by n evaluations; return the index of the first of them."""
         first, self.index = self.index, self.index + n
         return first
 
@@ -74,71 +76,57 @@ class Journal:
         self,
         index: np.ndarray,
         position: np.ndarray,
-        raw: Values,
+        values: Values,
         seconds: float,
         attempts: int,
         message: str = "",
     ) -> None:
-        """Write settled answers at places `index`; the time is divided between them."""
-        outputs = raw.outputs
+        """Record values at indices `index`; the time is divided equally between them."""
+        outputs = values.outputs
         self.ledger.append(
             [
-                self._row(
-                    int(place),
-                    position[i],
-                    float(raw.log_density[i]),
-                    None if raw.gradient is None else raw.gradient[i],
-                    None if outputs is None or np.isnan(outputs[i]).all() else outputs[i],
-                    seconds / len(index),
-                    attempts,
-                    message,
+                Row(
+                    *self._place(int(each)),
+                    position=position[i],
+                    log_density=float(values.log_density[i]),
+                    gradient=None if values.gradient is None else values.gradient[i],
+                    outputs=None if outputs is None or np.isnan(outputs[i]).all() else outputs[i],
+                    seconds=seconds / len(index),
+                    attempts=attempts,
+                    message=message,
                 )
-                for i, place in enumerate(index)
+                for i, each in enumerate(index)
             ]
         )
 
     def reject(
         self, index: int, position: np.ndarray, gradient: bool, seconds: float, attempts: int, message: str
     ) -> None:
-        """Write that a position failed for good, and counts as outside the support."""
-        slope = np.zeros_like(position) if gradient else None
-        row = self._row(index, position, -np.inf, slope, None, seconds, attempts, message, status="rejected")
-        self.ledger.append([row])
-
-    def failed(self, index: int, attempt: int, position: np.ndarray, message: str, seconds: float) -> None:
-        """Write down an attempt that failed."""
-        self.ledger.failed(self.lane, index, attempt, position, message, seconds)
-
-    def _row(
-        self,
-        index: int,
-        position: np.ndarray,
-        log_density: float,
-        gradient: np.ndarray | None,
-        outputs: np.ndarray | None,
-        seconds: float,
-        attempts: int,
-        message: str,
-        status: str = "ok",
-    ) -> Row:
-        return Row(
-            lane=self.lane,
-            index=index,
-            phase=self.phase,
-            chain=self.chain,
-            step=self.step,
-            position=position,
-            log_density=log_density,
-            gradient=gradient,
-            outputs=outputs,
-            seconds=seconds,
-            status=status,
-            attempts=attempts,
-            message=message,
+        """Record that every attempt at a position failed, and that it counts as outside the support."""
+        self.ledger.append(
+            [
+                Row(
+                    *self._place(index),
+                    position=position,
+                    log_density=-np.inf,
+                    gradient=np.zeros_like(position) if gradient else None,
+                    seconds=seconds,
+                    status="rejected",
+                    attempts=attempts,
+                    message=message,
+                )
+            ]
         )
 
+    def failed(self, index: int, attempt: int, position: np.ndarray, message: str, seconds: float) -> None:
+        """Record an attempt that failed."""
+        self.ledger.append_failure(Failure(self.sequence, index, attempt, position, message, seconds))
+
+    def _place(self, index: int) -> tuple[int, int, str, int, int]:
+        return self.sequence, index, self.phase, self.chain, self.step
+
     def _require_same(self, row: Row, position: np.ndarray, gradient: bool) -> None:
-        where = f"evaluation {row.index} of lane {row.lane} ({row.phase}, step {row.step})"
+        where = f"evaluation {row.index} of sequence {row.sequence} ({row.phase}, step {row.step})"
         remedy = (
             "the model, its data, a setting or a library has changed since: use what the ledger was made with, or "
             "start a new ledger, with learn_from= to train on this one"
@@ -152,8 +140,8 @@ class Journal:
             raise LedgerMismatch(
                 f"the ledger has a {kinds[0]} at {where} where this run asks for a {kinds[1]}; {remedy}"
             )
-        apart = np.abs(row.position - position)
-        if not (apart <= ROUNDING * (1.0 + np.abs(position))).all():
+        difference = np.abs(row.position - position)
+        if not (difference <= ROUNDING * (1.0 + np.abs(position))).all():
             raise LedgerMismatch(
                 f"the position of {where} is {_shown(row.position)} in the ledger and {_shown(position)} in this run; "
                 f"{remedy}"

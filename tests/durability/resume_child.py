@@ -20,8 +20,7 @@ import numpy as np
 import resume_cases as cases
 
 import leapwise as lw
-from leapwise import storage as ledgers
-from leapwise.storage import Ledger
+from leapwise.storage import Ledger, file
 
 
 def run(job):
@@ -56,7 +55,7 @@ def _acknowledge(path, session):
 
     def acknowledged(self, rows):
         append(self, rows)
-        text = "".join(f"{session} {row.lane} {row.index}\n" for row in rows)
+        text = "".join(f"{session} {row.sequence} {row.index}\n" for row in rows)
         os.write(file, text.encode())
 
     Ledger.append = acknowledged
@@ -72,8 +71,8 @@ def _doom(place, number, when):
             os.kill(os.getpid(), signal.SIGKILL)
 
     if place == "sqlite":  # every statement: BEGIN, INSERT, COMMIT, checkpoints
-        connect = ledgers.connection.sqlite3.connect
-        plain = ledgers.connection.sqlite3.Connection
+        connect = file.sqlite3.connect
+        plain = file.sqlite3.Connection
 
         class Doomed(plain):
             def execute(self, *arguments):
@@ -90,7 +89,7 @@ def _doom(place, number, when):
                     due()
                 return found
 
-        ledgers.connection.sqlite3.connect = lambda *a, **k: connect(*a, **k, factory=Doomed)
+        file.sqlite3.connect = lambda *a, **k: connect(*a, **k, factory=Doomed)
         return
     method = getattr(Ledger, place)
 
