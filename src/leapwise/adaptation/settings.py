@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from leapwise.surrogates.training import typical_height
+
 
 @dataclass(frozen=True)
 class StageSwitches:
@@ -85,7 +87,7 @@ class HeightSettings:
 
     def training(self, dim: int) -> float:
         """Return the height up to which evaluations are trained on, as `TrainingSet.typical_height`."""
-        return 12.0 + 1.5 * dim
+        return typical_height(dim)
 
     def mode(self, dim: int) -> float:
         """Return the height up to which a separate place counts as a mode with mass."""

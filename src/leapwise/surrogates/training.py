@@ -16,6 +16,15 @@ from leapwise.errors import InputError
 from leapwise.surrogates.whitening import Whitening
 
 
+def typical_height(dim: int) -> float:
+    """Return the height above the lowest potential that counts as near the typical set: ``12 + 1.5 dim``.
+
+    Under a Gaussian posterior the height has the mean ``dim / 2`` and the standard deviation ``sqrt(dim / 2)``. The
+    limit is more than five standard deviations above the mean in any dimension.
+    """
+    return 12.0 + 1.5 * dim
+
+
 @dataclass(frozen=True, eq=False)
 class TrainingSet:
     """Exact evaluations at positions.
@@ -131,12 +140,8 @@ class TrainingSet:
 
     @property
     def typical_height(self) -> float:
-        """Height above the lowest potential up to which evaluations are selected: ``12 + 1.5 dim``.
-
-        Under a Gaussian posterior the height has the mean ``dim / 2`` and the standard deviation ``sqrt(dim / 2)``. The
-        limit is more than five standard deviations above the mean in any dimension.
-        """
-        return 12.0 + 1.5 * self.dim
+        """Height above the lowest potential up to which evaluations are selected."""
+        return typical_height(self.dim)
 
     def select(self, height: float | None = None, *, at_least: int = 0) -> TrainingSet:
         """Return the evaluations near the typical set.
