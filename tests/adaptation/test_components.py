@@ -85,8 +85,10 @@ def test_each_mode_has_components_of_its_own():
 
 CASES = pytest.mark.parametrize(
     ("surrogate", "frame", "draws"),
-    [(Banana(), BENT, bent_draws), (TOUCHING, UNIT, touching_draws)],
-    ids=["bent", "touching"],
+    [
+        pytest.param(Banana(), BENT, bent_draws, id="bent"),
+        pytest.param(TOUCHING, UNIT, touching_draws, id="touching", marks=pytest.mark.slow),
+    ],
 )
 
 
@@ -122,7 +124,7 @@ def test_draws_are_still_those_of_the_surrogate(surrogate, frame, draws):
         assert (np.abs(change.mean(axis=0)) < 6 * change.std(axis=0) / np.sqrt(20000)).all()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_lobes_that_touch_are_jumped_between(seed):
     kernel = tune_kernel(TOUCHING, UNIT, touching_draws(64, seed), 0.05, np.random.default_rng(seed))
     assert kernel.jumps is not None and kernel.jumps.n_modes == 1 and kernel.inner_steps <= 8

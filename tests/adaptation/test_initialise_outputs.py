@@ -47,7 +47,7 @@ def _descents(target: lw.ForwardTarget, seed: int = 0, limit: int = 200) -> Outp
     return OutputDescents(EvaluationRecord.of(evaluator), target, frame, rng)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_posterior_far_narrower_than_the_prior_is_learned(seed):
     run = lw.sample(_sharp(), draws=100, chains=4, random_seed=seed, progressbar=False)
     assert run.surrogate.sd < 0.2 and run.warmup.cost.n_exact < 120
@@ -55,13 +55,13 @@ def test_a_posterior_far_narrower_than_the_prior_is_learned(seed):
     assert (run.draws.std(axis=(0, 1)) < 0.02).all()
 
 
-@pytest.mark.parametrize("seed", [0, 2])
+@pytest.mark.parametrize("seed", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_chains_do_not_stay_where_nothing_fits(seed):
     run = lw.sample(_swinging(), draws=100, chains=4, tune=400, random_seed=seed, progressbar=False)
     np.testing.assert_allclose(run.draws[:, :, 2].mean(axis=1), np.log(3.0), atol=0.02)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_all_chains_arrive_and_the_frame_is_that_of_the_posterior(seed):
     target, streams = _sharp(), Streams(seed, 4)
     evaluator = Evaluator(target)
@@ -117,7 +117,7 @@ def test_models_are_not_run_far_outside_the_prior():
     )
 
 
-@pytest.mark.parametrize("sd", [1e-3, 1e-4, 1e-6])
+@pytest.mark.parametrize("sd", [1e-6, *(pytest.param(sd, marks=pytest.mark.slow) for sd in (1e-3, 1e-4))])
 def test_a_ridge_a_million_times_longer_than_it_is_wide_is_explored(sd):
     """One output of two parameters: in a frame as wide as the prior no chain would ever move."""
     target = lw.ForwardTarget(
@@ -132,8 +132,8 @@ def test_a_ridge_a_million_times_longer_than_it_is_wide_is_explored(sd):
     assert abs(along.var() / 2.0 - 1.0) < 0.25 and abs(across.var() - 1.0) < 0.25
 
 
-@pytest.mark.parametrize("seed", [1, 2])
-@pytest.mark.parametrize("sd", [1e-4, 1e-5])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("sd", [1e-5, pytest.param(1e-4, marks=pytest.mark.slow)])
 def test_a_few_exact_data_of_more_parameters_leave_a_plain_that_is_explored(sd, seed):
     """Two outputs of six parameters: nearly all evaluations that show their slopes are far up."""
     slopes = np.random.default_rng(0).standard_normal((2, 6))
@@ -153,7 +153,7 @@ TIMES = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0])
 DATA = np.array([2.07, 1.62, 1.16, 0.87, 0.68, 0.44, 0.20, 0.10])
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_one_row_of_init_will_do(seed):
     target = lw.ForwardTarget(
         lambda x: x[0] * np.exp(-x[1] * TIMES),

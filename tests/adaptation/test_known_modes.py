@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -31,8 +33,9 @@ def slope(x):
 TARGET = lw.Target(two_modes, slope, dim=2, vectorized=True)
 
 
-def explorer_at(position):
-    """An explorer with data in both modes and between them, with cold chains at positions."""
+@cache
+def trained():
+    """Data in both modes and between them, and a surrogate trained on them."""
     rng = np.random.default_rng(1)
     record = EvaluationRecord.of(Evaluator(TARGET))
     side = np.where(np.arange(120) % 2, 5.0, -5.0)[:, None] * [1.0, 0.0]
@@ -41,8 +44,13 @@ def explorer_at(position):
     candidates = Candidates(TARGET, record, rng, lw.GaussianProcess(trend="radial"))
     frame = Whitening(np.zeros(2), np.eye(2))
     candidates.train(frame)
+    return record, candidates, frame
+
+
+def explorer_at(position):
+    """An explorer that knows both modes, with cold chains at positions."""
     chains = ExploringChains(position, -two_modes(position), np.ones(len(position)))
-    return Explorer(record, candidates, frame, chains, rng)
+    return Explorer(*trained(), chains, np.random.default_rng(1))
 
 
 MODES = np.array([[5.0, 0.0], [-5.0, 0.0]])

@@ -51,7 +51,9 @@ def _explorer(target: lw.ForwardTarget, seed: int, n_chains: int = 4) -> Explore
     return explorer
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize(
+    "seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 6))]
+)
 def test_a_mirrored_mode_is_found_and_gets_a_chain(seed):
     explorer = _explorer(_mirrored(), seed)
     modes, known = KnownModes.of(explorer), len(explorer.record)
@@ -65,7 +67,7 @@ def test_a_mirrored_mode_is_found_and_gets_a_chain(seed):
     np.testing.assert_allclose(chains.potential[new], paid, rtol=1e-12)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 4))])
 def test_nothing_is_found_where_there_is_one_and_little_is_spent(seed):
     explorer = _explorer(_single(), seed)
     before, known = explorer.chains.position.copy(), len(explorer.record)
@@ -98,11 +100,11 @@ def test_a_descent_has_arrived_only_where_it_is_near_and_was_predicted():
     assert not known.has(place * [-1.0, 1.0, 1.0], height)
 
 
-def test_a_run_has_both_signs():
-    """Of these seeds all kept one sign only, and in silence, before others were looked for."""
-    for seed in (3, 4, 5):
-        run = lw.sample(_mirrored(), draws=200, random_seed=seed, progressbar=False)
-        assert run.draws[..., 0].min() < -0.8 and run.draws[..., 0].max() > 0.8
+@pytest.mark.parametrize("seed", [4, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (3, 5))])
+def test_a_run_has_both_signs(seed):
+    """With each of these seeds one sign only was kept, without a warning, before other modes were searched for."""
+    run = lw.sample(_mirrored(), draws=200, random_seed=seed, progressbar=False)
+    assert run.draws[..., 0].min() < -0.8 and run.draws[..., 0].max() > 0.8
 
 
 @pytest.mark.parametrize("limits", [{"tune": 150}, {"max_evaluations": 400}])

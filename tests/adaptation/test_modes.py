@@ -103,6 +103,7 @@ def test_known_positions_behind_a_barrier_are_looked_at_too():
     np.testing.assert_array_equal(add_separate(surrogate, places, known), places)
 
 
+@pytest.mark.slow
 def test_eight_modes_are_found_by_four_chains():
     """Signs of three parameters; shares by quadrature. 6 standard errors of the least sure of them are 0.07."""
 

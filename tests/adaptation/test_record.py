@@ -55,7 +55,7 @@ def test_early_comparisons_of_an_emulator_do_not_count():
     rng = np.random.default_rng(0)
     parts = [rng.normal(0, 0.8, 60), rng.normal(0, 0.1, 30)]
     assert 0.07 < record_with(parts, target=FORWARD).sd("one") < 0.13
-    assert record_with(parts).sd("one") > 0.3  # a surrogate of the potential must earn its trust for longer
+    assert record_with(parts).sd("one") > 0.3  # a surrogate of the potential is trusted later
 
 
 def test_leaving_out_wider_comparisons_makes_sd_too_small_by_little():

@@ -169,8 +169,9 @@ class _Learning:
         self, start: Start, candidates: Candidates, streams: Streams, plan: AdaptationPlan, report: Report
     ) -> None:
         self.record, self.candidates = candidates.record, candidates
-        self.streams, self.plan, self._report = streams, plan, report
+        self.streams, self._report = streams, report
         self.stages, self.limits = self.record.settings.stages, self.record.settings.stopping
+        self.plan = replace(plan, settings=self.limits)
         self.emulates_outputs = self.record.evaluator.target.emulates_outputs
         self.explorer = self._explorer(start)
         self.modes = KnownModes.of(self.explorer)

@@ -105,7 +105,9 @@ def test_with_an_edge_moves_show_how_many_end_beyond_it():
     assert check_support(record, result, rng(), most=3) == (result, 0.2)
 
 
-@pytest.mark.parametrize(("n_failures", "share"), [(0, 0.0), (1, 0.0), (99, 1.0)])
+@pytest.mark.parametrize(
+    ("n_failures", "share"), [(0, 0.0), (1, 0.0), pytest.param(99, 1.0, marks=pytest.mark.slow)]
+)
 def test_a_surrogate_that_fails_once_learns_on_and_one_that_always_fails_is_not_used(
     monkeypatch, n_failures, share
 ):
