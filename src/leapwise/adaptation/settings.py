@@ -23,46 +23,28 @@ from leapwise.surrogates.training import typical_height
 class StageSwitches:
     """Which optional stages run. A stage that is off is skipped; draws stay exact, but mass may be missed."""
 
-    #: Also start opposite to the lowest starts and further out (values only).
-    more_starts: bool = True
-    #: Explore with tempered chains beside the cold ones.
-    tempered: bool = True
-    #: Evaluate where the Gaussian process is uncertain and may be too high.
-    uncertain_points: bool = True
-    #: Begin again where the potential falls far below what was found first.
-    restart: bool = True
-    #: Narrow the frame when no chain moves.
-    narrow_frame: bool = True
-    #: Halve the inner step where chains with smaller steps reach points that the chosen step cannot.
-    narrow_places: bool = True
-    #: Search the prior for other modes (targets whose outputs are emulated).
-    search_outputs: bool = True
-    #: Search around the known mode for others (log-densities with a gradient).
-    search_density: bool = True
-    #: Put chains back into modes that none of them visits any more.
-    restore_modes: bool = True
-    #: Evaluate beyond the outermost draws of the surrogate.
-    beyond: bool = True
-    #: Continue curved ridges there, beside straight steps.
-    ridges: bool = True
-    #: Evaluate draws of the surrogate that are far from all training data.
-    pockets: bool = True
-    #: Follow the tails of single parameters, both before learning ends and at its end.
-    tails: bool = True
-    #: Compare the surrogate with a few exact trajectories (targets with a gradient).
-    exact_trajectories: bool = True
-    #: Learn on while the surrogate is poor and gets better.
-    patience: bool = True
-    #: Try moves of the final kernel before the draws (log-densities with a gradient).
-    trial_moves: bool = True
-    #: Jump between separate modes.
-    jumps: bool = True
-    #: Jump between the components of a bent mode.
-    components: bool = True
-    #: Train a quadratic with hidden units beside the plain quadratic.
-    hidden_units: bool = True
-    #: Train a Gaussian process beside them.
-    gaussian_process: bool = True
+    more_starts: bool = True  # also start opposite to the lowest starts and further out (values only)
+    tempered: bool = True  # explore with tempered chains beside the cold ones
+    uncertain_points: bool = True  # evaluate where the Gaussian process is uncertain and may be too high
+    restart: bool = True  # begin again where the potential falls far below what was found first
+    narrow_frame: bool = True  # narrow the frame when no chain moves
+    narrow_places: bool = (
+        True  # halve the inner step if chains with smaller steps reach places that it cannot
+    )
+    search_outputs: bool = True  # search the prior for other modes (targets whose outputs are emulated)
+    search_density: bool = True  # search around the known mode for others (log-densities with a gradient)
+    restore_modes: bool = True  # put chains back into modes that none of them visits any more
+    beyond: bool = True  # evaluate beyond the outermost draws of the surrogate
+    ridges: bool = True  # continue curved ridges there, beside straight steps
+    pockets: bool = True  # evaluate draws of the surrogate that are far from all training data
+    tails: bool = True  # follow the tails of single parameters, before learning ends and at its end
+    exact_trajectories: bool = True  # compare with a few exact trajectories (targets with a gradient)
+    patience: bool = True  # learn on while the surrogate is poor and gets better
+    trial_moves: bool = True  # try moves of the final kernel (log-densities with a gradient)
+    jumps: bool = True  # jump between separate modes
+    components: bool = True  # jump between the components of a bent mode
+    hidden_units: bool = True  # train a quadratic with hidden units beside the plain quadratic
+    gaussian_process: bool = True  # train a Gaussian process beside them
 
 
 @dataclass(frozen=True)
