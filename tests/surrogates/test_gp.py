@@ -22,7 +22,7 @@ from leapwise.surrogates.whitening import Whitening
 
 RECIPES = [
     GaussianProcess(),
-    GaussianProcess("rational_quadratic", trend="quadratic"),
+    pytest.param(GaussianProcess("rational_quadratic", trend="quadratic"), marks=pytest.mark.slow),
     GaussianProcess("rational_quadratic", trend="radial"),
     GaussianProcess(use_gradients=False, trend="quadratic"),
     FITC(8),
@@ -86,6 +86,7 @@ class TestRationalQuadraticWithRadialTrend(ProcessConformance):
     process = GaussianProcess("rational_quadratic", trend="radial")
 
 
+@pytest.mark.slow
 class TestSquaredExponentialWithTrend(ProcessConformance):
     process = GaussianProcess(trend="quadratic")
 
@@ -259,17 +260,6 @@ class TestDifficultData:
         value, slope = (np.full(20, 3.0), 0 * x) if potential == "constant" else (0.5 * (x**2).sum(axis=1), x)
         fitted = recipe.fit(TrainingSet(x, value, slope), rng)  # type: ignore[attr-defined]
         np.testing.assert_allclose(fitted.potential(x), value, atol=0.1)
-
-    @pytest.mark.parametrize("recipe", RECIPES)
-    def test_one_position_is_not_enough(self, recipe: object, rng: np.random.Generator) -> None:
-        with pytest.raises(InputError, match="two different positions"):
-            recipe.fit(evaluate(np.zeros((4, 2))), rng)  # type: ignore[attr-defined]
-
-    @pytest.mark.parametrize("recipe", RECIPES)
-    def test_another_dimension(self, recipe: object, rng: np.random.Generator) -> None:
-        fitted = recipe.fit(evaluate(rng.standard_normal((9, 2))), rng)  # type: ignore[attr-defined]
-        with pytest.raises(InputError, match="2 coordinates"):
-            fitted.update(evaluate(rng.standard_normal((3, 4))))
 
     @pytest.mark.parametrize(
         ("settings", "message"),

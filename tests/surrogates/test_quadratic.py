@@ -282,7 +282,7 @@ class TestFastSolver:
     @pytest.mark.parametrize("ridge", [1e-6, 1.0])
     def test_the_weights_are_those_of_all_rows(self, kind, n, without_gradients, ridge, rng):
         problem = self.problem(rng, kind, n, without_gradients)
-        assert problem.has_structure
+        assert problem.uses_normal_equations
         assert problem.has_few_values == (n == self.FEW)
         weights, used = problem.solve(ridge)
         stacked, _ = LeastSquaresProblem.solve(problem, ridge)
@@ -358,7 +358,7 @@ class TestFastSolver:
 
     @pytest.mark.parametrize("without_gradients", [10, FEW])
     def test_it_is_not_used_with_few_gradients(self, without_gradients, rng):
-        assert not self.problem(rng, (0, False), self.FEW, without_gradients).has_structure
+        assert not self.problem(rng, (0, False), self.FEW, without_gradients).uses_normal_equations
 
     def test_positions_in_a_plane(self, rng):
         x = rng.standard_normal((12, 2)) @ rng.standard_normal((2, 8))

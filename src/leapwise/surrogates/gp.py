@@ -50,7 +50,7 @@ from leapwise.surrogates.whitening import Whitening
 
 #: A matrix of this many rows and columns needs 1.2 GB, and a fit several of them.
 MAX_ROWS = 12_000
-#: Measured: a factor of this size takes 1.5 s on one core.
+#: Measured: a Cholesky factor of this size takes one to a few seconds on one core.
 ADVISED_ROWS = 5000
 #: Prior standard deviation of linear and radial weights and of the mean eigenvalue of A. Such weights are about 1 in
 #: whitened coordinates, so they are nearly free. A guess.

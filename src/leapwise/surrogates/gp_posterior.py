@@ -78,11 +78,11 @@ NOISE_FLOOR = 1e-5
 TREND_FLOOR = 0.3
 #: Standard deviation, a priori, of the logarithm of the length scale: a factor of 2 either way. A guess.
 LENGTH_PRIOR_SD = 0.7
-#: Length scales to start from, in multiples of the typical distance: they span those seen in practice.
+#: Length scales to start from, in multiples of the typical distance. A guess: short, medium and long.
 START_LENGTHS = (0.5, 1.5, 5.0)
 #: At least this many points are used for hyperparameters, however many rows they have. A guess.
 _MIN_POINTS = 20
-#: A search ends when a step improves the log-likelihood by less than this, which no prediction would show.
+#: A search ends when a step improves the log-likelihood by less than this, which does not matter. A guess.
 _MIN_GAIN = 0.02
 #: The inner loop ends after so many steps, or when no logarithm changes by more than the accuracy. It takes a few.
 _MAX_STEPS, _ACCURACY = 30, 1e-3

@@ -97,7 +97,7 @@ from leapwise.surrogates.whitening import Whitening
 
 #: Penalty of linear weights relative to quadratic ones: nearly free, as the whitening's mean is an estimate. A guess.
 _LINEAR_PENALTY = 0.01
-#: Up to this many multiplications (0.1 s) problems are solved by singular values of all rows, the most accurate way.
+#: Up to this many multiplications (measured: below 0.1 s) singular values of all rows are used, the most accurate way.
 _MAX_SPECTRAL = 5 * 10**7
 #: Number of evaluations that are left out to choose a ridge. A guess: enough to tell decades apart.
 N_LEFT_OUT = 32
@@ -245,7 +245,7 @@ class FittedQuadratic(FittedNetwork):
         """Fit all weights but those of A again, with `matrix` for A."""
         trend, weights = self.problem.basis.trend, np.array(weights)
         weights[trend.quadratic_part] = trend.coordinates(matrix)
-        if self.updater is None and self.problem.has_structure:
+        if self.updater is None and self.problem.uses_normal_equations:
             return self.problem.solve_with_curvature(self.ridge, weights)
         return _refit(self.updater or self.problem.updater(self.ridge), weights, trend.quadratic_part)
 
@@ -288,8 +288,8 @@ class QuadraticProblem(LeastSquaresProblem):
         return penalty
 
     @property
-    def has_structure(self) -> bool:
-        """Whether the problem is large and has gradients for at least half of the evaluations."""
+    def uses_normal_equations(self) -> bool:
+        """Whether to solve by normal equations: for large problems with gradients of at least half the evaluations."""
         gradient = self.white.gradient
         if gradient is None or 2 * len(gradient) < len(self.white.value):
             return False
@@ -298,12 +298,12 @@ class QuadraticProblem(LeastSquaresProblem):
 
     @property
     def has_few_values(self) -> bool:
-        """Whether the problem has structure and fewer values than A has entries: solving all of it is then cheap."""
-        return self.has_structure and len(self.white.value) < self.basis.trend.n_quadratic
+        """Whether the normal equations have fewer values than A has entries: solving all again is then cheap."""
+        return self.uses_normal_equations and len(self.white.value) < self.basis.trend.n_quadratic
 
     def solve(self, ridge: float | None) -> tuple[np.ndarray, float]:
         """Return weights with the offset last, ``(size + 1,)``, and the ridge, chosen if it is None."""
-        if not self.has_structure or ridge == 0:  # the weights of least norm need singular values
+        if not self.uses_normal_equations or ridge == 0:  # the weights of least norm need singular values
             return super().solve(ridge)
         strength = self._best_ridge() if ridge is None else require_ridge(ridge)
         return self.equations.to_original(_minimiser(self.equations, strength)), strength

@@ -55,7 +55,7 @@ _MANY = 64
 #: A ridge below this share of the largest squared singular value is sensitive to the errors of these eigenvalues,
 #: which are about 1e-16 of the largest. Seven digits are left.
 _SENSITIVE = 1e-9
-#: `SpectralSolver` is used while the smaller side of the features is at most this: measured, 0.2 s for 2000 rows.
+#: `SpectralSolver` is used while the smaller side of the features is at most this: measured, below 0.5 s for 2000 rows.
 MAX_SPECTRAL = 500
 
 
