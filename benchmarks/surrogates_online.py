@@ -74,7 +74,7 @@ def adaptive(repeats=5, n=64, every=100):
         # The factor that takes further rows is made at the first update, once.
         fitted = recipe.fit(training.rows(slice(0, 199)), rng).update(training.rows(slice(199, 200)))
         each = [training.rows(slice(i, i + 1)) for i in range(200, 200 + n)]
-        size = len(fitted.trained)
+        size = len(fitted.trained_weights)
         matrix, vector = rng.standard_normal((size, size)), rng.standard_normal(size)
 
         def learn(fitted=fitted, each=each):
