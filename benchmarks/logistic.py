@@ -19,6 +19,7 @@ import numpy as np
 from leapwise.dynamics.generalized import (
     ImplicitSolver,
     RiemannianPoint,
+    evaluate_metric,
     generalized_leapfrog,
     riemannian_momentum,
 )
@@ -66,7 +67,7 @@ def iteration(problem: Problem, position: np.ndarray, rng: np.random.Generator) 
         assert raw.gradient is not None
         return -raw.log_density, -raw.gradient
 
-    local = metric.at(position)
+    local = evaluate_metric(metric, position)
     momentum = riemannian_momentum(local, rng.normal(size=position.shape))
     start = RiemannianPoint(
         position, momentum, *force(position), local, complete=np.array([True]), unsolved=np.array([False])
