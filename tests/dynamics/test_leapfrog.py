@@ -200,7 +200,7 @@ def test_wild_step_sizes_are_quiet(step_size, metric, rng):
 
 
 class TestGivingUpOnEnergy:
-    """Whether a trajectory is given up is a property of its set of points, whichever end it starts from."""
+    """Whether a trajectory is abandoned depends on its set of points, not on the end it starts from."""
 
     N_STEPS = 8
 

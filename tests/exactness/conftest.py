@@ -1,4 +1,4 @@
-"""The tier's false-alarm rate, and how kernels are held to account."""
+"""The false-alarm rate of the checks, and the fixture that makes them."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import pytest
 
 from leapwise.testing import Invariance, check_invariance
 
-#: Of each check of invariance: a sound kernel fails it with this probability at most. The summary adds them all up.
+#: Largest probability that a correct kernel fails one check of invariance. The summary adds them all up.
 FALSE_ALARM = 1e-7
 
 
 @pytest.fixture
-def hold(record_property) -> Callable[..., Invariance]:
-    """Hold a kernel to account; `table`, `row` and `column` say where in the summary the largest |z| goes."""
+def check(record_property) -> Callable[..., Invariance]:
+    """Check a kernel; `table`, `row` and `column` say where the largest |z| goes in the summary."""
 
-    def hold(kernel, exact, *, table: str, row: str, column: str, **options) -> Invariance:
+    def check(kernel, exact, *, table: str, row: str, column: str, **options) -> Invariance:
         verdict = check_invariance(kernel, exact, false_alarm=FALSE_ALARM, **options)
-        moved = verdict.largest if verdict.acceptance else None  # where nothing moves there is nothing to see
+        moved = verdict.largest if verdict.acceptance else None  # if no chain moves, nothing is tested
         record_property("invariance", (table, row, column, moved, verdict.n_chains))
         record_property("threshold", verdict.threshold)
         record_property("false_alarm", FALSE_ALARM)
         assert verdict.passed, f"\n{verdict}"
         return verdict
 
-    return hold
+    return check

@@ -1,8 +1,8 @@
-"""How mistakes are planted, and the looks that must catch them.
+"""How mistakes are planted, and the checks ("looks") that must catch them.
 
-A *look* is a check of the quick tier. It returns what it found relative to what it allows: a sound kernel stays below
-one. A *mutation* is one small patch; with it, the same look must find at least twice what it allows, so that the
-verdict does not hang on the seed. Where a look is not a matter of degree it finds zero or infinity.
+A *look* is a check of the quick tier. It returns its finding relative to the limit: a correct kernel stays below one. A
+*mutation* is one small patch; with it, the same look must find at least two, so that the result does not depend on the
+seed. A look that can only pass or fail returns zero or infinity.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from leapwise.errors import EvaluationError
 from leapwise.kernels import Kernel
 from leapwise.testing import ExactTarget, check_invariance
 
-#: Chance that a look fails a sound kernel.
+#: Probability that a look fails a correct kernel.
 FALSE_ALARM = 1e-7
-#: What a mistake must give, over what is allowed.
+#: Smallest finding of a mistake, relative to the limit.
 CLEARLY = 2.0
-N = 200_000
+#: Chains of a look, and of a look that needs more to see a mistake clearly.
+N, MORE = 100_000, 200_000
 
 
 class Finding(NamedTuple):
-    """What was found, over what is allowed, and in words."""
+    """The finding relative to the limit, and in words."""
 
     ratio: float
     words: str
@@ -44,7 +45,7 @@ class Look(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Mutation:
-    """A mistake: how to make it, and who must see it."""
+    """A mistake: how to plant it, and the look that must see it."""
 
     name: str
     look: Look
@@ -56,7 +57,7 @@ PLANTED: dict[str, Mutation] = {}
 
 
 def mistake(name: str, look: Look) -> Callable[[Callable[[pytest.MonkeyPatch], None]], Mutation]:
-    """Make a mutation of a function that patches."""
+    """Return a decorator that makes a mutation from a function that patches."""
 
     def enter(plant: Callable[[pytest.MonkeyPatch], None]) -> Mutation:
         assert name not in PLANTED
@@ -68,7 +69,7 @@ def mistake(name: str, look: Look) -> Callable[[Callable[[pytest.MonkeyPatch], N
 
 @dataclass(frozen=True, eq=False)
 class OneStep:
-    """Exact draws are exact draws after a step, or a few."""
+    """Exact draws are still exact draws after one or a few steps."""
 
     name: str
     kernel: Kernel
@@ -80,7 +81,7 @@ class OneStep:
         verdict = check_invariance(
             self.kernel, self.exact, n_chains=self.n_chains, steps=self.steps, false_alarm=FALSE_ALARM
         )
-        if not verdict.acceptance > 0.1:  # where nothing moves nothing can be seen
+        if not verdict.acceptance > 0.1:  # if nothing moves, nothing is tested
             return Finding(np.inf, f"acceptance {verdict.acceptance:.2g}")
         if verdict.n_lost:
             return Finding(np.inf, f"{verdict.n_lost} chains lost")
@@ -89,7 +90,7 @@ class OneStep:
 
 @dataclass(frozen=True, eq=False)
 class Refusal:
-    """A step whose exact values fail for good is refused."""
+    """A step whose exact values always fail must raise."""
 
     name: str
     kernel: Kernel

@@ -1,11 +1,11 @@
-"""Mistakes in HMC with exact gradients, most of which every kernel could make."""
+"""Planted mistakes in HMC with exact gradients, most of which every kernel could make."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 import numpy as np
-from mutations import OneStep, mistake
+from mutations import MORE, OneStep, mistake
 
 import leapwise.kernels.hmc
 import leapwise.kernels.trajectory
@@ -17,7 +17,7 @@ from leapwise.testing import exponential, gumbel
 KERNEL = HMC(0.9, 3, metric=UnitMetric())
 ONE = OneStep("HMC", KERNEL, gumbel())
 THREE = OneStep("HMC, three steps", HMC(0.7, 2, metric=UnitMetric()), gumbel(), steps=3)
-LONG = OneStep("HMC, always four leapfrog steps", HMC(1.0, (4, 4), metric=UnitMetric()), gumbel())
+LONG = OneStep("HMC, always four leapfrog steps", HMC(1.0, (4, 4), metric=UnitMetric()), gumbel(), MORE)
 COARSE = OneStep("HMC, long leapfrog steps", HMC(1.7, 4, metric=UnitMetric()), gumbel())
 SCALED = OneStep("HMC, diagonal metric", HMC(0.6, 3, metric=DiagonalMetric([1.6, 2.7])), gumbel())
 BOUNDED = OneStep("HMC inside bounds", KERNEL, exponential())

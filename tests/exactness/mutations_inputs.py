@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from gumbel_surrogates import Fair
 from mutations import Independence, OneStep, Refusal, mistake
-from stand_ins import Fair
 
 from leapwise import HMC, Evaluator, Streams, SurrogateHMC, Target, UnitMetric
 from leapwise.targets.returns import Values

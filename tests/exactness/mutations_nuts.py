@@ -1,9 +1,9 @@
-"""Mistakes in NUTS: in how trees grow, when they end, and which of their leaves is taken."""
+"""Planted mistakes in NUTS: how trees grow, when they end, and which leaf is chosen."""
 
 from __future__ import annotations
 
 import numpy as np
-from mutations import OneStep, mistake
+from mutations import MORE, OneStep, mistake
 
 import leapwise.kernels.nuts
 from leapwise import NUTS, DiagonalMetric, UnitMetric
@@ -12,9 +12,10 @@ from leapwise.kernels.nuts import GRADIENT, Trees, turns
 from leapwise.kernels.streams import CounterStream
 from leapwise.testing import gumbel
 
-ONE = OneStep("NUTS", NUTS(0.9, metric=UnitMetric()), gumbel())
+ONE = OneStep("NUTS", NUTS(0.9, metric=UnitMetric()), gumbel(), MORE)
 COARSE = OneStep("NUTS, long leapfrog steps", NUTS(1.5, metric=UnitMetric()), gumbel())
 FINE = OneStep("NUTS, short leapfrog steps", NUTS(0.3, metric=UnitMetric()), gumbel())
+MANY = OneStep("NUTS, short leapfrog steps, more chains", NUTS(0.3, metric=UnitMetric()), gumbel(), MORE)
 SCALED = OneStep("NUTS, diagonal metric", NUTS(0.6, metric=DiagonalMetric([1.6, 2.7])), gumbel())
 THREE = OneStep("NUTS, three steps", NUTS(0.9, metric=UnitMetric()), gumbel(), steps=3)
 
@@ -69,7 +70,7 @@ def all_alike(patch):
     patch.setattr(Trees, "_weigh", level)
 
 
-@mistake("NUTS: later leaves of a doubling preferred", FINE)
+@mistake("NUTS: later leaves of a doubling preferred", MANY)
 def biased_inside(patch):
     """What is right between trees, weight over that of the others, is wrong between leaves."""
 

@@ -6,9 +6,9 @@ import sys
 from dataclasses import replace
 
 import numpy as np
+from gumbel_surrogates import Fair
 from mutations import OneStep, mistake
 from scalar_metrics import CURVATURE, STEEP, LocalScalarMetric
-from stand_ins import Fair
 
 import leapwise.kernels.rmhmc
 from leapwise import RMHMC, SurrogateRMHMC
@@ -23,10 +23,10 @@ from leapwise.testing import gumbel
 
 LEAPFROG = sys.modules["leapwise.dynamics.generalized"]  # the function of that name hides it
 QUICK = ImplicitSolver(tolerance=1e-7, return_tolerance=1e-5)
-N = 60_000
+N = 40_000
 
 
-def stand_in(form):
+def on_surrogate(form):
     metric = HessianMetric(Fair(), form, floor=0.3)
     return SurrogateRMHMC(0.5, 2, surrogate=Fair(), metric=metric, solver=QUICK)
 
@@ -40,8 +40,8 @@ WIDE = OneStep(
     steps=3,
 )
 SEVERAL = OneStep("RMHMC, several solutions", RMHMC(1.0, 2, metric=STEEP, solver=QUICK), gumbel(1), N)
-FULL = OneStep("SurrogateRMHMC", stand_in("full"), gumbel(), N // 4)
-DIAGONAL = OneStep("SurrogateRMHMC, diagonal metric", stand_in("diagonal"), gumbel(), N)
+FULL = OneStep("SurrogateRMHMC", on_surrogate("full"), gumbel(), 15_000)
+DIAGONAL = OneStep("SurrogateRMHMC, diagonal metric", on_surrogate("diagonal"), gumbel(), 30_000)
 
 
 def without_determinant(point):

@@ -1,13 +1,13 @@
-"""Mistakes in the kernels that follow a surrogate."""
+"""Planted mistakes in the kernels that follow a surrogate."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
-from mutations import OneStep, mistake
+from gumbel_surrogates import JUMPS, Fair, Flattened
+from mutations import MORE, OneStep, mistake
 from mutations_hmc import forget
-from stand_ins import JUMPS, Fair, Flattened
 
 import leapwise.kernels.trajectory
 import leapwise.kernels.transition
@@ -26,14 +26,16 @@ ONE = OneStep("SurrogateHMC", KERNEL, gumbel())
 THREE = OneStep("SurrogateHMC, three steps", KERNEL, gumbel(), steps=3)
 LONG = OneStep("SurrogateHMC, always three leapfrog steps", FIXED, gumbel())
 MANY = OneStep("SurrogateTransition", TRANSITION, gumbel())
-SWINGING = SurrogateTransition(0.9, (2, 2), surrogate=Fair(), inner_steps=2, centre=[0.5, 0.5])
-SWUNG = OneStep("SurrogateTransition, swinging", SWINGING, gumbel())
-JUMPING = OneStep("SurrogateTransition, jumping", replace(TRANSITION, inner_steps=1, jumps=JUMPS), gumbel())
+SPLIT = SurrogateTransition(0.9, (2, 2), surrogate=Fair(), inner_steps=2, centre=[0.5, 0.5])
+SPLIT_STEP = OneStep("SurrogateTransition, split flow", SPLIT, gumbel())
+JUMPING = OneStep(
+    "SurrogateTransition, jumping", replace(TRANSITION, inner_steps=1, jumps=JUMPS), gumbel(), MORE
+)
 JUMPING_FLAT = OneStep(
     "SurrogateTransition, jumping on a poor surrogate",
     SurrogateTransition(0.4, (2, 2), surrogate=Flattened(), inner_steps=1, jumps=JUMPS),
     gumbel(),
-    n_chains=500_000,
+    n_chains=MORE,
 )
 MANY_TWICE = OneStep("SurrogateTransition, two steps", TRANSITION, gumbel(), steps=2)
 
@@ -75,21 +77,21 @@ def drag(patch):
 
 @mistake("refit on the trajectory's own start", LONG)
 def refit(patch):
-    """Each chain's surrogate is mended where the trajectory begins: a hill of the missing height, and of width one."""
-    begin, slope, learnt = SurrogateForce.begin, SurrogateForce.gradient, {}
+    """Each surrogate is corrected at the start of the trajectory by a hill of the missing height and width one."""
+    begin, gradient, learned = SurrogateForce.begin, SurrogateForce.gradient, {}
 
     def learn(self, state):
-        learnt["where"] = state.position
-        learnt["what"] = state.potential - self.potential(state.position)
+        learned["where"] = state.position
+        learned["what"] = state.potential - self.potential(state.position)
         return begin(self, state)
 
-    def mended(self, position):
-        away = position - learnt["where"]
-        hill = learnt["what"] * np.exp(-0.5 * (away**2).sum(axis=1))
-        return slope(self, position) - hill[:, None] * away
+    def refitted(self, position):
+        away = position - learned["where"]
+        hill = learned["what"] * np.exp(-0.5 * (away**2).sum(axis=1))
+        return gradient(self, position) - hill[:, None] * away
 
     patch.setattr(SurrogateForce, "begin", learn)
-    patch.setattr(SurrogateForce, "gradient", mended)
+    patch.setattr(SurrogateForce, "gradient", refitted)
 
 
 @mistake("surrogate's gradient remembered from before the last move", THREE)
@@ -124,9 +126,9 @@ def no_inner_decision(patch):
     patch.setattr(leapwise.kernels.transition, "metropolis", always)
 
 
-@mistake("split flow that does not read the same backwards", SWUNG)
+@mistake("split flow that does not read the same backwards", SPLIT_STEP)
 def lopsided(patch):
-    """A whole turn before each kick and none after it."""
+    """A whole rotation before each kick and none after it."""
 
     def turn(q, p, cosine, sine):
         return cosine * q + sine * p, cosine * p - sine * q
@@ -139,7 +141,7 @@ def lopsided(patch):
     patch.setattr(leapwise.kernels.transition, "split_flow", late)
 
 
-@mistake("momentum of a split flow forgotten in its decision", SWUNG)
+@mistake("momentum of a split flow forgotten in its decision", SPLIT_STEP)
 def weightless(patch):
     trajectory = SplitDynamics.trajectory
 
@@ -192,7 +194,7 @@ def at_will(patch):
 
 
 @mistake("surrogate's potential remembered from before the last move", MANY_TWICE)
-def stale_height(patch):
+def stale_prediction(patch):
     accept = State.accept
 
     def forgetful(self, accepted, proposal):

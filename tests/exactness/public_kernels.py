@@ -1,6 +1,6 @@
-"""The list of public kernels, and how each is made for a target. One that is public and not listed fails the suite.
+"""The list of public kernels, and how each is made for a target. A test fails if a public kernel is not listed.
 
-Of a method that trains a surrogate, what is tested is the kernel that `sample` ends with.
+For a method that trains a surrogate, the kernel of its draws is tested.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ from leapwise.warmup import tuner_for
 
 @dataclass(frozen=True)
 class Listed:
-    """How to make one kernel, which public names it covers, and how many chains it can be afforded.
+    """How to make one kernel, which public names it covers, and with how many chains it is tested.
 
-    Were more than `most_accepted` accepted, the decision would not matter and nothing would be tested.
+    If more than `most_accepted` were accepted, the accept rule would have no effect and would not be tested. An
+    expensive kernel is tested on few targets in the quick tier.
     """
 
     make: Callable[[ExactTarget], Kernel]
@@ -52,6 +53,7 @@ class Listed:
     n_chains: int
     steps: int = 1
     most_accepted: float = 0.97
+    is_expensive: bool = False
 
 
 def trained(exact: ExactTarget, recipe, n: int = 200):
@@ -62,7 +64,7 @@ def trained(exact: ExactTarget, recipe, n: int = 200):
 
 
 def left_by(method, exact: ExactTarget) -> Kernel:
-    """Return the kernel that a method leaves behind after its warm-up on the target."""
+    """Return the kernel of a method after its warm-up on the target."""
     run = sample(exact.target, 1, tune=100, chains=4, method=method, random_seed=11, progressbar=False)
     return run.kernel
 
@@ -72,7 +74,7 @@ def transition(exact: ExactTarget) -> SurrogateTransition:
 
 
 def jumping(exact: ExactTarget) -> SurrogateTransition:
-    """Return one that jumps between two places, of different width, which need not be modes for that."""
+    """Return one that jumps between two components of different width, which need not be modes."""
     seen = exact.positions(np.random.default_rng(8), 400)
     middle, scale = np.median(seen, axis=0), np.quantile(seen, 0.75, axis=0) - np.quantile(seen, 0.25, axis=0)
     jumps = Jumps(
@@ -83,7 +85,7 @@ def jumping(exact: ExactTarget) -> SurrogateTransition:
 
 
 class Unpublished:
-    """ARNS-HMC that learns from every exact value and, since its probability is zero, publishes nothing of it."""
+    """ARNS-HMC that updates its surrogate with every exact value, but never refits because the probability is zero."""
 
     is_exact = True
 
@@ -91,36 +93,39 @@ class Unpublished:
         self.method = ARNSHMC(
             SoftplusNetwork(15), step_size=0.9, n_steps=3, refit_probability=lambda step: 0.0
         )
-        self.kernel, self.learner = left_by(self.method, exact), None
+        self.kernel, self.tuner = left_by(self.method, exact), None
 
     def step(self, streams, state, evaluator):
-        if self.learner is None:
-            self.learner = tuner_for(self.method, self.kernel, evaluator, Streams(11, 1))
-        new, info = self.learner.kernel.step(streams, state, evaluator)
-        self.learner.learn(state, new, info)
-        assert self.learner.kernel is self.kernel and self.learner.n_adaptive > 0
+        if self.tuner is None:
+            self.tuner = tuner_for(self.method, self.kernel, evaluator, Streams(11, 1))
+        new, info = self.tuner.kernel.step(streams, state, evaluator)
+        self.tuner.learn(state, new, info)
+        assert self.tuner.kernel is self.kernel and self.tuner.n_adaptive > 0
         return new, info
 
 
 LISTED = {
-    "HMC": Listed(lambda exact: HMC(1.0, 3, metric=UnitMetric()), (HMC,), 200_000),
-    "NUTS": Listed(lambda exact: NUTS(0.9, metric=UnitMetric()), (NUTS,), 200_000, most_accepted=1.0),
-    "RMHMC": Listed(lambda exact: RMHMC(0.9, 2, metric=DenseCurvature()), (RMHMC,), 100_000),
+    "HMC": Listed(lambda exact: HMC(1.0, 3, metric=UnitMetric()), (HMC,), 100_000),
+    "NUTS": Listed(lambda exact: NUTS(0.9, metric=UnitMetric()), (NUTS,), 100_000, most_accepted=1.0),
+    "RMHMC": Listed(
+        lambda exact: RMHMC(0.9, 2, metric=DenseCurvature()), (RMHMC,), 50_000, is_expensive=True
+    ),
     "RNS-HMC": Listed(
         lambda exact: left_by(RNSHMC(SoftplusNetwork(15), step_size=0.9, n_steps=3), exact),
         (RNSHMC, SurrogateHMC),
-        200_000,
+        100_000,
     ),
     "RNS-RMHMC": Listed(
         lambda exact: left_by(
             RNSRMHMC(SoftplusNetwork(6), step_size=0.6, n_steps=2, form="diagonal", floor=0.3), exact
         ),
         (RNSRMHMC, SurrogateRMHMC),
-        100_000,
+        50_000,
+        is_expensive=True,
     ),
     "ARNS-HMC, unpublished": Listed(Unpublished, (ARNSHMC, SurrogateHMC), 100_000, steps=2),
-    "surrogate transition": Listed(transition, (SurrogateTransition,), 200_000),
-    "surrogate transition with jumps": Listed(jumping, (SurrogateTransition,), 200_000),
+    "surrogate transition": Listed(transition, (SurrogateTransition,), 100_000),
+    "surrogate transition with jumps": Listed(jumping, (SurrogateTransition,), 100_000),
     "mixture of two kernels": Listed(
         lambda exact: Mixture((transition(exact), HMC(1.0, 3, metric=UnitMetric())), (0.5, 0.5)),
         (Mixture,),
@@ -134,7 +139,7 @@ LISTED = {
 
 
 def public_kernels() -> set[type]:
-    """Return whatever is exported that says of itself whether it is exact: kernels, and methods that make them."""
+    """Return all exported classes with an attribute `is_exact`: kernels, and methods that make them."""
     modules = (leapwise, leapwise.kernels, leapwise.warmup)
     exported = (getattr(module, name) for module in modules for name in module.__all__)
     return {

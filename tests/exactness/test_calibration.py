@@ -14,9 +14,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from arviz_stats.ecdf_utils import ecdf_pit
-from broken import TooWide
 from calibration_models import MODELS, Crude, Curved
 from public_kernels import public_kernels
+from wrong_kernels import TooWide
 
 from leapwise import (
     HMC,

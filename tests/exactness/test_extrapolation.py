@@ -155,7 +155,7 @@ def far_away(n):
 
 
 def run_from_afar(kernel, rows, bounds, n):
-    """Step from far away; hold every state and the work of every proposal to account."""
+    """Step from far away; check every state and the cost of every proposal."""
     evaluator, streams = Evaluator(TARGET), SharedStream(np.random.default_rng(4), n)
     state = State.from_evaluation(evaluator.value(far_away(n)))
     assert np.isfinite(state.potential).all()

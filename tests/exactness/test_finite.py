@@ -11,7 +11,7 @@ import pytest
 from leapwise.errors import InputError
 from leapwise.kernels.accept import metropolis, surrogate_transition
 from leapwise.testing.finite import (
-    chance_of_acceptance,
+    acceptance_probability,
     check_balance,
     metropolis_matrix,
     surrogate_transition_matrix,
@@ -83,7 +83,7 @@ class Lattice:
         return np.stack(visited), p
 
     def end(self, n_steps, given_up=lambda visited: np.zeros(visited.shape[1:], dtype=bool)):
-        """Numbers of the phase points that all are led to; -1 where the path is given up."""
+        """Numbers of the phase points that all are mapped to; -1 where the path is abandoned."""
         visited, p = self.path(n_steps)
         return np.where(given_up(visited), -1, number(visited[-1], p))
 
@@ -103,7 +103,7 @@ def test_rules_accept_with_the_probability_that_they_report(rule, rng):
         [np.inf, -np.inf, np.nan, 1e308, -1e308],
         [np.inf, -np.inf, np.nan, 1e308, -1e308],
     )
-    found = chance_of_acceptance(rule, before, after)
+    found = acceptance_probability(rule, before, after)
     expected = np.where(np.isfinite(before) & np.isfinite(after), np.exp(np.minimum(0, before - after)), 0.0)
     np.testing.assert_allclose(found, expected, rtol=0, atol=3e-16)
 
@@ -113,7 +113,7 @@ def test_a_rule_that_does_not_do_what_it_says_is_refused():
         return metropolis(before, after + 0.1, uniforms)[0], metropolis(before, after, uniforms)[1]
 
     with pytest.raises(InputError, match="reports an acceptance probability"):
-        chance_of_acceptance(boastful, [0.0], [1.0])
+        acceptance_probability(boastful, [0.0], [1.0])
 
 
 class TestMetropolis:
@@ -232,7 +232,7 @@ def random_reversible_map(rng):
 class TestSurrogateTransition:
     @pytest.mark.parametrize("inner_steps", [1, 2, 7])
     @pytest.mark.parametrize("proposal", PROPOSALS)
-    def test_is_balanced_whatever_the_stand_in(self, potential, surrogate, proposal, inner_steps):
+    def test_is_balanced_for_any_surrogate(self, potential, surrogate, proposal, inner_steps):
         found = check_balance(
             surrogate_transition_matrix(potential, surrogate, PROPOSALS[proposal], inner_steps), potential
         )
@@ -246,7 +246,7 @@ class TestSurrogateTransition:
             trajectory_matrix(TestTrajectories.energy(lattice, surrogate), lattice.mass, lattice.end(2)), 3
         )
         discrepancy = potential - surrogate
-        moved = inner * chance_of_acceptance(surrogate_transition, discrepancy[:, None], discrepancy)
+        moved = inner * acceptance_probability(surrogate_transition, discrepancy[:, None], discrepancy)
         matrix = moved + np.diag(1.0 - moved.sum(axis=1))
         assert check_balance(matrix, potential).passed
 

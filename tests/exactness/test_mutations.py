@@ -1,6 +1,7 @@
-"""The suite has teeth: each mistake, planted on purpose, is caught, and without it the same look finds nothing.
+"""The checks find mistakes: each planted mistake is caught, and without it the same check passes.
 
-Looks are those of the quick tier. A sound kernel fails one with chance 1e-7; a mistake must give twice what is allowed.
+The checks are those of the quick tier. A correct kernel fails one with probability 1e-7; a mistake must exceed the
+limit by a factor of two.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from broken import Lost, TooWide, Turn
 from public_kernels import LISTED
 from scipy.stats import chisquare
+from wrong_kernels import Lost, TooWide, Turn
 
 from leapwise import HMC, Mixture, State, Target, UnitMetric
 from leapwise.errors import InputError

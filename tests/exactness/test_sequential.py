@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from broken import Lost, TooWide
 from public_kernels import LISTED
 from scipy.stats import norm
+from wrong_kernels import Lost, TooWide
 
 from leapwise import HMC, UnitMetric
 from leapwise.errors import InputError

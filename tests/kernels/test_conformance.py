@@ -91,7 +91,7 @@ def test_the_same_stream_gives_the_same_step(make):
 
 @every_kernel
 def test_states_are_left_alone(make):
-    """Earlier states still hold what they held: nobody writes into them."""
+    """No kernel writes into the arrays of earlier states."""
     evaluator, states, _ = run(make())
     for state in states:
         exact = evaluator.value_and_gradient(state.position)

@@ -54,7 +54,7 @@ def test_it_is_algorithm_1(name):
 
 
 @pytest.mark.parametrize("metric", [None, "unit", "diagonal", "dense"])
-def test_a_metric_still_to_be_learnt_cannot_step(metric):
+def test_a_metric_still_to_be_learned_cannot_step(metric):
     evaluator = Evaluator(skewed_target())
     with pytest.raises(InputError, match="no metric to step with"):
         HMC(0.1, 3, metric=metric).step(Streams(1, 2), start(evaluator, 2), evaluator)

@@ -40,11 +40,11 @@ SWINGING = replace(STRAIGHT, metric=DenseMetric(np.diag([25.0, 1.0])), step_size
 def test_a_jump_is_undone_by_the_jump_back():
     rng = np.random.default_rng(1)
     start = CENTRES[rng.integers(3, size=500)] + rng.standard_normal((500, 2))
-    home = JUMPS.modes(start)
+    mode_before = JUMPS.modes(start)
     end, stretch, counts = JUMPS.propose(start, rng.random(500))
     assert counts.any() and not counts.all()
     for mode in range(3):
-        rows = counts & (home == mode)
+        rows = counts & (mode_before == mode)
         chosen = (mode - (mode > JUMPS.modes(end[rows])) + 0.5) / 2
         back, shrink, again = JUMPS.propose(end[rows], chosen)
         np.testing.assert_allclose(back, start[rows], atol=1e-12)
@@ -124,7 +124,7 @@ def test_the_gradient_is_known_after_a_jump():
     )
 
 
-def test_a_chain_where_the_stand_in_has_no_answer_stays():
+def test_a_chain_where_the_surrogate_is_not_finite_stays():
     class Hollow(TwoModes):
         def potential(self, position):
             return np.where(position[:, 0] < 0, np.nan, super().potential(position))

@@ -50,7 +50,7 @@ def test_no_position_is_evaluated_twice():
     assert len(np.unique(visited, axis=0)) == len(visited)
 
 
-def test_the_stand_in_is_asked_only_where_it_is_not_known():
+def test_the_surrogate_is_evaluated_only_where_it_is_not_known():
     """Its potential and gradient at the start of a step are those of the end of the last one."""
 
     class Counted(SkewedSurrogate):
@@ -70,7 +70,7 @@ def test_the_stand_in_is_asked_only_where_it_is_not_known():
     assert surrogate.n_potentials - before == 3 * 3
 
 
-def test_nothing_crosses_to_where_the_stand_in_has_no_answer():
+def test_no_chain_enters_a_region_where_the_surrogate_is_not_finite():
     evaluator, state = begin(where=-0.5)
     kernel, streams = SurrogateTransition(0.5, 3, surrogate=Wall(), inner_steps=2), Streams(1, 4)
     for _ in range(30):
@@ -82,7 +82,7 @@ def test_nothing_crosses_to_where_the_stand_in_has_no_answer():
     assert info.diverging.all() and inside.counts.n_values == 4
 
 
-def test_the_discrepancy_is_exact_less_stand_in_at_the_proposal():
+def test_the_discrepancy_is_exact_minus_surrogate_at_the_proposal():
     evaluator, state = begin()
     surrogate = SkewedSurrogate()
     _, info = SurrogateTransition(0.4, 3, surrogate=surrogate).step(Streams(3, 4), state, evaluator)
@@ -159,7 +159,7 @@ def test_a_chain_that_swings_and_comes_back_is_where_it_was_to_the_last_bit():
     np.testing.assert_array_equal(info.proposal[stayed], state.position[stayed])
 
 
-def test_what_is_known_after_a_swing_is_what_the_stand_in_says():
+def test_stored_potentials_after_a_split_flow_are_those_of_the_surrogate():
     """Also after moves of which some were rejected, and for another kernel that asks for gradients."""
     evaluator, state = begin()
     streams, surrogate = Streams(1, 4), SWING["surrogate"]
@@ -177,7 +177,7 @@ def test_what_is_known_after_a_swing_is_what_the_stand_in_says():
         np.testing.assert_allclose(state.potential, exact, rtol=1e-12)
 
 
-def test_a_chain_where_the_stand_in_has_no_answer_does_not_swing():
+def test_a_chain_where_the_surrogate_is_not_finite_does_not_move_by_a_split_flow():
     evaluator, state = begin(where=0.5)
     kernel = SurrogateTransition(0.5, 3, surrogate=Wall(), inner_steps=2, centre=[-0.5, -0.5])
     after, info = kernel.step(Streams(1, 4), state, evaluator)

@@ -119,6 +119,7 @@ def test_chains_from_one_start_part_at_once(method):
     assert len(np.unique(together.draws[:, -1], axis=0)) == 4
 
 
+@pytest.mark.slow  # the quick tier checks the same in tests/run
 def test_with_all_of_warm_up_the_same_seed_gives_the_same_draws():
     """Warm-up learns across chains, so here the number of chains does matter; the seed still decides all."""
     runs = [

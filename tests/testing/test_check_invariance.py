@@ -46,14 +46,14 @@ class Swap:
         return State.from_evaluation(evaluator.value(-state.position)), None
 
 
-def normal(center=0.0, scale=1.0, dim=2, expected=None):
+def normal(centre=0.0, scale=1.0, dim=2, expected=None):
     target = Target(
-        lambda x: -0.5 * (((x - center) / scale) ** 2).sum(axis=1),
-        lambda x: -(x - center) / scale**2,
+        lambda x: -0.5 * (((x - centre) / scale) ** 2).sum(axis=1),
+        lambda x: -(x - centre) / scale**2,
         dim=dim,
         vectorized=True,
     )
-    draw = lambda rng, n: center + scale * rng.standard_normal((n, dim))  # noqa: E731
+    draw = lambda rng, n: centre + scale * rng.standard_normal((n, dim))  # noqa: E731
     return ExactTarget(target, draw, expected={} if expected is None else expected)
 
 
@@ -103,8 +103,8 @@ def test_a_broken_kernel_is_caught(broken, statistic):
 def test_location_and_scale_do_not_matter():
     """A tenth of a standard deviation is one, wherever and however wide the target is."""
     shifts = [
-        check_invariance(Shift(0.1 * scale), normal(center, scale), n_chains=20_000).change["q0^2"]
-        for center, scale in ((0.0, 1.0), (1e4, 1e-3), (-50.0, 200.0))
+        check_invariance(Shift(0.1 * scale), normal(centre, scale), n_chains=20_000).change["q0^2"]
+        for centre, scale in ((0.0, 1.0), (1e4, 1e-3), (-50.0, 200.0))
     ]
     assert min(shifts) > 0
     np.testing.assert_allclose(shifts, shifts[0], rtol=0.5)
@@ -176,7 +176,7 @@ def test_a_target_without_gradient():
         (gumbel(), {"steps": 0}, "steps must be"),
         (gumbel(), {"false_alarm": 0.0}, "false_alarm must be"),
         (gumbel(), {"draw": lambda rng, n: 0}, "has its own draw"),
-        (gumbel().target, {}, "cannot be drawn from"),
+        (gumbel().target, {}, "exact draws of the target are needed"),
         (gumbel().target, {"draw": np.zeros((100, 2))}, "draw must be a function"),
         (gumbel().target, {"draw": lambda rng, n: np.zeros((n, 3))}, "draw must return"),
         (3.0, {"draw": lambda rng, n: np.zeros((n, 3))}, "target must be"),

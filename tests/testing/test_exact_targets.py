@@ -8,7 +8,7 @@ import pytest
 from leapwise import Evaluator, Target, testing
 from leapwise.errors import InputError
 from leapwise.testing import ExactTarget, gaussian
-from leapwise.testing.statistics import MomentStatistics
+from leapwise.testing.harness import MomentStatistics
 
 NAMES = ("gaussian", "gumbel", "banana", "mixture", "student_t", "exponential")
 every_target = pytest.mark.parametrize("name", NAMES)

@@ -68,7 +68,7 @@ class TestDualAveraging:
 
 
 def trial(evaluator, state, metric, step_size, seed):
-    """Energy lost in the one step that `first_step_size` tries with this seed; NaN if it was given up."""
+    """Energy lost in the one step that `first_step_size` tries with this seed; NaN if it was abandoned."""
     n, dim = state.position.shape
     momentum = metric.momentum(Streams(seed, n).normals(dim))
     start = PhasePoint(state.position, momentum, state.potential, state.gradient, np.ones(n, dtype=bool))

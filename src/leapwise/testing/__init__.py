@@ -1,9 +1,9 @@
-"""Tests that hold anyone's kernel, target or surrogate to account.
+"""Tests of exactness for any kernel, target or surrogate, also for those of users.
 
-Nothing here is needed to sample. `check_invariance` makes a step from exact draws of a target and asks whether they are
-still draws of it; `check_ranks` and `check_two_samples` ask the same in two other ways; `check_balance` leaves nothing
-to chance, on finitely many states. `ExactTarget`, and the functions that make one, are targets that can be drawn from
-exactly. `LIES` and `BROKEN` are ways in which a surrogate can be wrong: none may bias a draw.
+Nothing here is needed for sampling. `check_invariance` makes a step from exact draws of a target and tests whether the
+results are draws of it. `check_ranks` and `check_two_samples` test the same in two other ways. `check_balance` checks
+kernels on finitely many states, without randomness. `ExactTarget`, and the functions that make one, are targets with
+exact draws. `LIES` and `BROKEN` are ways in which a surrogate can be wrong: none may bias a draw.
 """
 
 from leapwise.testing.exact_targets import (

@@ -1,4 +1,4 @@
-r"""Targets whose draws can be made exactly, to test kernels on.
+r"""Targets with exact draws, to test kernels on.
 
 The built-in ones have one form. With independent variables :math:`z_i` of density :math:`\exp(-V)`,
 
@@ -10,7 +10,7 @@ one-dimensional integrals:
 .. math:: E\, x_1^k = \sum_j \binom{k}{j} E z^{k-j}\, E g^j, \quad E\, x_0 x_1 = (E z)^2 + E\, z g, \quad
     P(x_1 < c) = E\, F(c - g).
 
-One-dimensional variables that can be drawn and integrated exactly, from which exact targets are built.
+They are built from one-dimensional variables that can be drawn and integrated exactly.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from scipy.special import expit, ndtr, stdtr
 from leapwise.checks import require_callable, require_dim, require_real
 from leapwise.errors import InputError
 from leapwise.targets import AnyTarget, Target
-from leapwise.testing.statistics import CUT
+
+#: Threshold of the indicator statistics: off the centre, because a symmetric one would hide a wrong sign.
+CUT = -0.5
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,7 @@ class Variable:
     draw: Callable[[np.random.Generator, tuple[int, ...]], np.ndarray]
 
     def quadrature(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return points and weights that sum to one: the trapezoidal rule in the inverse sinh, for any tail."""
+        """Return points and weights that sum to one: the trapezoidal rule in the inverse sinh, which suits any tail."""
         s = np.linspace(-30.0, 30.0, 6001)
         with np.errstate(all="ignore"):
             z = np.sinh(s)
@@ -66,6 +68,7 @@ def _log_exponential(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return head - z, head - 1.0
 
 
+#: Degrees of freedom: heavy tails with a finite fourth moment, which a statistic needs.
 _FREEDOM = 5.0
 
 
@@ -73,18 +76,15 @@ def _student(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return 0.5 * (_FREEDOM + 1.0) * np.log1p(z**2 / _FREEDOM), (_FREEDOM + 1.0) * z / (_FREEDOM + z**2)
 
 
-_WEIGHT, _LEFT, _RIGHT = (
-    0.35,
-    (-1.6, 0.6),
-    (1.2, 0.9),
-)  # of the left mode; mean and standard deviation of both
+#: Weight of the left mode; mean and standard deviation of both. Modes that chains can still change between.
+_WEIGHT, _LEFT, _RIGHT = 0.35, (-1.6, 0.6), (1.2, 0.9)
 
 
 def _mixture(z: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     (a, s), (b, t) = _LEFT, _RIGHT
     left = np.log(_WEIGHT / s) - 0.5 * ((z - a) / s) ** 2
     right = np.log((1.0 - _WEIGHT) / t) - 0.5 * ((z - b) / t) ** 2
-    share = expit(left - right)  # of the left mode, given z
+    share = expit(left - right)  # probability of the left mode, given z
     return -np.logaddexp(left, right), share * (z - a) / s**2 + (1.0 - share) * (z - b) / t**2
 
 
@@ -114,7 +114,7 @@ Draw = Callable[[np.random.Generator, int], np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class ExactTarget:
-    """A target, and how to draw from it exactly.
+    """A target with a function that draws from it exactly.
 
     Parameters
     ----------
@@ -122,9 +122,9 @@ class ExactTarget:
     draw : callable
         Takes a generator and n, and returns n independent draws ``(n, dim)`` of the parameters.
     name : str
-        What reports call it.
+        Its name in reports.
     expected : dict of str to float
-        Exact means of statistics, by their names, where they are known.
+        Known exact means of statistics, by name.
 
     Examples
     --------
@@ -161,7 +161,7 @@ class ExactTarget:
         parameters = np.asarray(self.draw(rng, n), dtype=float)
         if parameters.shape != (n, self.target.dim):
             raise InputError(
-                f"draw must return an array of shape {(n, self.target.dim)} when asked for {n} draws, "
+                f"draw must return an array of shape {(n, self.target.dim)} for {n} draws, "
                 f"got {parameters.shape}"
             )
         return self.target.transform.to_position(parameters)
@@ -201,7 +201,7 @@ def banana(dim: int = 2) -> ExactTarget:
 
 
 def mixture(dim: int = 2) -> ExactTarget:
-    """Make two modes of different weight and width in each coordinate, which leans on the one before.
+    """Make two modes of different weight and width in each coordinate, which depends on the one before.
 
     Examples
     --------
@@ -212,7 +212,7 @@ def mixture(dim: int = 2) -> ExactTarget:
 
 
 def student_t(dim: int = 2) -> ExactTarget:
-    """Make heavy tails: Student's t with five degrees of freedom, each leaning on the one before.
+    """Make heavy tails: Student's t with five degrees of freedom, each depending on the one before.
 
     Examples
     --------
@@ -223,7 +223,7 @@ def student_t(dim: int = 2) -> ExactTarget:
 
 
 def exponential(dim: int = 2) -> ExactTarget:
-    """Make exponential variables with their bound at zero: chains move in their logarithms.
+    """Make exponential variables, bounded at zero: chains move in their logarithms.
 
     Examples
     --------
@@ -253,7 +253,7 @@ def _linked(name: str, variable: Variable, slope: float, bend: float, dim: int) 
 
 @dataclass(frozen=True, eq=False)
 class _Linked:
-    """Variables of which each leans on the one before by g(x) = slope x + bend (x^2 - 2)."""
+    """Variables of which each depends on the one before by g(x) = slope x + bend (x^2 - 2)."""
 
     variable: Variable
     slope: float
@@ -271,7 +271,7 @@ class _Linked:
             gradient = slope.copy()
             gradient[:, :-1] -= slope[:, 1:] * (self.slope + 2.0 * self.bend * x[:, :-1])
             value = value.sum(axis=1)
-        # Far out, powers overflow: there is no density there.
+        # Far out, powers overflow: the density is zero there.
         value[~(np.isfinite(value) & np.isfinite(gradient).all(axis=1))] = np.inf
         return -value, -gradient
 
@@ -282,7 +282,7 @@ class _Linked:
         return x
 
     def expected(self, dim: int) -> dict[str, float]:
-        """Return what is known of the default statistics: those of the first two coordinates, and of U."""
+        """Return exact means of the default statistics: those of the first two coordinates, and of U."""
         z, weight = self.variable.quadrature()
         lean, powers = self.lean(z), range(5)
         moment = [float(weight @ z**k) for k in powers]

@@ -1,11 +1,11 @@
-r"""Accept rules where nothing is left to chance: chains on finitely many states.
+r"""Tests of accept rules without randomness: chains on finitely many states.
 
-On a finite state space a kernel is a matrix :math:`P`, and its two promises are linear algebra:
+On a finite state space a kernel is a matrix :math:`P`, and its two properties are linear algebra:
 
 .. math:: \pi P = \pi \quad\text{(invariance)}, \qquad \pi_i P_{ij} = \pi_j P_{ji} \quad\text{(detailed balance)},
 
-with :math:`\pi_i \propto e^{-U_i}`. The rules of `leapwise.kernels.accept` know nothing of the space they are
-used on, so they can be held to this to the last digits. Three kernels are built here around any such rule:
+with :math:`\pi_i \propto e^{-U_i}`. The rules of `leapwise.kernels.accept` do not depend on the space they are used on,
+so they can be checked here to the last digits. Three kernels can be built around any such rule:
 
 - `metropolis_matrix`: a symmetric proposal, accepted on the potential;
 - `trajectory_matrix`: momenta, a map of phase space that preserves volume and is its own inverse up to the sign of the
@@ -13,10 +13,8 @@ used on, so they can be held to this to the last digits. Three kernels are built
 - `surrogate_transition_matrix`: :math:`k` steps of an inner chain that is reversible for a surrogate, accepted on the
   discrepancy.
 
-Chances of acceptance are not what a rule says of itself, but what it does: `chance_of_acceptance` counts the uniform
+The acceptance probability of a rule is not taken from its own report: `acceptance_probability` finds the uniform
 numbers that it accepts.
-
-What is asked of potentials and matrices on finitely many states.
 """
 
 from __future__ import annotations
@@ -33,7 +31,7 @@ from leapwise.kernels.accept import metropolis, surrogate_transition
 
 
 def require_potential(potential: ArrayLike, n: int) -> np.ndarray:
-    """Return potentials of n states: numbers, or infinite where there is no mass."""
+    """Return the potentials of n states, checked: finite, or infinite where there is no mass."""
     given = np.asarray(potential, dtype=float)
     if given.shape != (n,) or not np.isfinite(given).any():
         raise InputError(
@@ -52,7 +50,7 @@ def mass_of(potential: ArrayLike, n: int) -> np.ndarray:
 
 
 def require_stochastic(value: ArrayLike, name: str, tolerance: float = 1e-12) -> np.ndarray:
-    """Return a square matrix whose rows are probabilities."""
+    """Return a square matrix, checked: its rows must be probabilities."""
     matrix = np.asarray(value, dtype=float)
     square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
     if (
@@ -67,15 +65,16 @@ def require_stochastic(value: ArrayLike, name: str, tolerance: float = 1e-12) ->
     return matrix
 
 
-#: Takes energies, those of proposals, and uniform numbers; returns who is accepted, and with what probability.
+#: Takes energies, energies of proposals, and uniform numbers; returns what is accepted, and the probabilities.
 Rule = Callable[[np.ndarray, np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
-GRID = 2**53  # a generator's uniform numbers are the multiples of 1 / GRID
+#: The uniform numbers of NumPy's generators are the multiples of 1 / GRID.
+GRID = 2**53
 
 
 @dataclass(frozen=True)
 class Balance:
-    """By how much a transition matrix misses what was promised.
+    """Errors of a transition matrix.
 
     Attributes
     ----------
@@ -84,7 +83,7 @@ class Balance:
     detailed_balance : float
         Largest entry of :math:`|\\pi_i P_{ij} - \\pi_j P_{ji}|`.
     tolerance : float
-        How large both may be.
+        Largest error allowed for both.
     """
 
     invariance: float
@@ -105,7 +104,7 @@ class Balance:
 
 
 def check_balance(matrix: ArrayLike, potential: ArrayLike, tolerance: float = 1e-13) -> Balance:
-    """Hold a transition matrix to invariance and detailed balance.
+    """Check a transition matrix for invariance and detailed balance.
 
     Parameters
     ----------
@@ -118,7 +117,7 @@ def check_balance(matrix: ArrayLike, potential: ArrayLike, tolerance: float = 1e
 
     Examples
     --------
-    Going round in a circle leaves the uniform distribution as it is, but not forwards and backwards alike:
+    Moving round a circle leaves the uniform distribution invariant, but is not reversible:
 
     >>> circle = np.roll(np.eye(3), 1, axis=1)
     >>> found = check_balance(circle, np.zeros(3))
@@ -133,10 +132,10 @@ def check_balance(matrix: ArrayLike, potential: ArrayLike, tolerance: float = 1e
     )
 
 
-def chance_of_acceptance(rule: Rule, energy: ArrayLike, proposal_energy: ArrayLike) -> np.ndarray:
-    """Return the probability with which a rule accepts, from its decisions on uniform numbers.
+def acceptance_probability(rule: Rule, energy: ArrayLike, proposal_energy: ArrayLike) -> np.ndarray:
+    """Return the probability that a rule accepts, from its decisions on uniform numbers.
 
-    The uniform numbers of a generator are the multiples of :math:`2^{-53}`. A rule accepts those below some limit, and
+    The uniform numbers of a generator are the multiples of :math:`2^{-53}`. A rule accepts those below a limit, and
     bisection finds that limit exactly.
 
     Parameters
@@ -148,7 +147,7 @@ def chance_of_acceptance(rule: Rule, energy: ArrayLike, proposal_energy: ArrayLi
 
     Examples
     --------
-    >>> chance_of_acceptance(metropolis, [0.0, 1.0, 0.0], [np.log(4.0), 0.0, np.nan])
+    >>> acceptance_probability(metropolis, [0.0, 1.0, 0.0], [np.log(4.0), 0.0, np.nan])
     array([0.25, 1.  , 0.  ])
     """
     before, after = np.broadcast_arrays(
@@ -179,11 +178,11 @@ def metropolis_matrix(potential: ArrayLike, proposal: ArrayLike, rule: Rule = me
     Parameters
     ----------
     potential : array_like of shape (n,)
-        What the rule is given; infinite where there is no mass.
+        Argument of the rule; infinite where there is no mass.
     proposal : array_like of shape (n, n)
-        Probabilities of proposals; symmetric, if the result is to be balanced.
+        Probabilities of proposals; symmetric, if the result should be balanced.
     rule : callable
-        Who is accepted.
+        Accept rule.
 
     Examples
     --------
@@ -219,9 +218,9 @@ def surrogate_transition_matrix(
     inner_steps : int
         Number of steps of the inner chain.
     rule : callable
-        Who is accepted, given discrepancies.
+        Accept rule on discrepancies.
     inner_rule : callable
-        Who is accepted in the inner chain, given potentials of the surrogate.
+        Accept rule of the inner chain, on potentials of the surrogate.
 
     Examples
     --------
@@ -233,39 +232,39 @@ def surrogate_transition_matrix(
     """
     require_whole("inner_steps", inner_steps, 1)
     proposal = require_stochastic(proposal, "proposal")
-    exact, stand_in = require_potential(potential, len(proposal)), np.asarray(surrogate, dtype=float)
-    if stand_in.shape != exact.shape:
+    exact, predicted = require_potential(potential, len(proposal)), np.asarray(surrogate, dtype=float)
+    if predicted.shape != exact.shape:
         raise InputError(
-            f"surrogate must hold one number for each of the {len(exact)} states, got shape {stand_in.shape}"
+            f"surrogate must hold one number for each of the {len(exact)} states, got shape {predicted.shape}"
         )
-    inner = np.linalg.matrix_power(_accepted(stand_in, proposal, inner_rule), inner_steps)
+    inner = np.linalg.matrix_power(_accepted(predicted, proposal, inner_rule), inner_steps)
     with np.errstate(invalid="ignore"):
-        discrepancy = exact - stand_in
-    return _with_refusals(inner * chance_of_acceptance(rule, discrepancy[:, None], discrepancy[None, :]))
+        discrepancy = exact - predicted
+    return _with_rejections(inner * acceptance_probability(rule, discrepancy[:, None], discrepancy[None, :]))
 
 
 def trajectory_matrix(
     energy: ArrayLike, momentum_mass: ArrayLike, end: ArrayLike, rule: Rule = metropolis
 ) -> np.ndarray:
-    r"""Return the matrix, over positions, of a chain that draws a momentum, follows a map and accepts on the energy.
+    r"""Return the matrix, over positions, of a chain that draws a momentum, applies a map and accepts on the energy.
 
     There are n positions and m momenta. A phase point has the number ``position * m + momentum``.
 
     Parameters
     ----------
     energy : array_like of shape (n, m)
-        What the rule is given: potential plus kinetic energy, plus the logarithm of what normalises the latter if that
-        depends on the position.
+        Argument of the rule: potential plus kinetic energy, plus the logarithm of the normalising constant of the
+        latter if that depends on the position.
     momentum_mass : array_like of shape (n, m)
         Probabilities of momenta at each position.
     end : array_like of int, shape (n, m)
-        Number of the phase point that each is led to; -1 where the trajectory is given up.
+        Number of the phase point that each is mapped to; -1 where the trajectory is abandoned.
     rule : callable
-        Who is accepted.
+        Accept rule.
 
     Examples
     --------
-    Momenta -1, 0 and 1 on a circle of four; the map goes on by the momentum, and back by its negative:
+    Momenta -1, 0 and 1 on a circle of four positions; the map adds the momentum to the position:
 
     >>> position, momentum = np.meshgrid(np.arange(4), [-1, 0, 1], indexing="ij")
     >>> end = (position + momentum) % 4 * 3 + (momentum + 1)
@@ -293,7 +292,7 @@ def trajectory_matrix(
     if ends.dtype.kind not in "iu" or not ((ends >= -1) & (ends < n * m)).all():
         raise InputError(
             f"end must hold whole numbers from 0 to {n * m - 1}, position * {m} + momentum, or -1 where the trajectory "
-            "is given up"
+            "is abandoned"
         )
     there = np.where(ends >= 0, energies.ravel()[ends], np.nan)
     moved = np.zeros((n, n))
@@ -301,17 +300,17 @@ def trajectory_matrix(
     np.add.at(
         moved,
         (start, np.where(ends >= 0, ends // m, start)),
-        mass * chance_of_acceptance(rule, energies, there),
+        mass * acceptance_probability(rule, energies, there),
     )
-    return _with_refusals(moved)
+    return _with_rejections(moved)
 
 
 def _accepted(potential: np.ndarray, proposal: np.ndarray, rule: Rule) -> np.ndarray:
-    return _with_refusals(proposal * chance_of_acceptance(rule, potential[:, None], potential[None, :]))
+    return _with_rejections(proposal * acceptance_probability(rule, potential[:, None], potential[None, :]))
 
 
-def _with_refusals(moved: np.ndarray) -> np.ndarray:
-    """Put what is not accepted on the diagonal."""
+def _with_rejections(moved: np.ndarray) -> np.ndarray:
+    """Add the probability of rejection to the diagonal."""
     matrix = moved.copy()
     np.fill_diagonal(matrix, 0.0)
     np.fill_diagonal(matrix, 1.0 - matrix.sum(axis=1))

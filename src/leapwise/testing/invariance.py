@@ -1,22 +1,23 @@
-r"""The strong test of a kernel: one step from exact draws must leave them exact draws.
+r"""The strongest test of a kernel: one step from exact draws must give exact draws.
 
-Let :math:`x` be drawn exactly from the target :math:`\pi` and :math:`x'` be one step of the kernel later. If the kernel
-leaves :math:`\pi` invariant then :math:`x' \sim \pi` too, so every statistic :math:`f` has the same mean before and
-after. Nothing is left to convergence, and very many chains can be moved at once. Two z-scores are taken of each f.
+Let :math:`x` be drawn exactly from the target :math:`\pi`, and let :math:`x'` be one step of the kernel later. If the
+kernel leaves :math:`\pi` invariant then :math:`x' \sim \pi` too, so every statistic :math:`f` has the same mean before
+and after. No convergence is needed, and very many chains can be moved at once. Each f has two z-scores.
 
-**Of its change.** :math:`Z = \sum_i d_i / \sqrt{\sum_i d_i^2}` with :math:`d_i = f(x_i') - f(x_i)`: both are of
-one chain, so all that they share drops out. If the kernel is also reversible, :math:`(x, x')` has the law of
-:math:`(x', x)`, the signs of the :math:`d_i` are fair coins whatever their sizes, and for *any* number of chains and
-however heavy the tails of f (Bentkus and Dzindzalieta, Bernoulli 21, 2015)
+**Of its change.** :math:`Z = \sum_i d_i / \sqrt{\sum_i d_i^2}` with :math:`d_i = f(x_i') - f(x_i)`. Both values are of
+one chain, so what they have in common cancels. If the kernel is also reversible, :math:`(x, x')` has the distribution
+of :math:`(x', x)`, the signs of the :math:`d_i` are independent and fair whatever their sizes, and for *any* number of
+chains and any tails of f (Bentkus and Dzindzalieta, Bernoulli 21, 2015)
 
 .. math:: P(|Z| \ge t) \le 2 c\, P(N(0, 1) \ge t), \qquad c = \tfrac14 / P(N(0, 1) \ge \sqrt 2) = 3.178.
 
 **Against its exact value**, where :math:`E_\pi f` is known: :math:`Z = \sqrt n\, (\overline{f(x')} - E_\pi f) / s`.
-This one also holds the draws to account, but rests on the central limit theorem: skewness :math:`\gamma` multiplies its
-tail at t by about :math:`\exp(\gamma t^3 / (3 \sqrt n))`. It is taken only where that is below e, and so below c.
+This also tests the exact draws themselves, but relies on the central limit theorem: skewness :math:`\gamma` multiplies
+the tail probability at t by about :math:`\exp(\gamma t^3 / (3 \sqrt n))`. It is used only where that is below e, and so
+below c.
 
-The threshold t is such that all :math:`m` z-scores of a sound kernel stay below it but with the stated probability of
-a false alarm, by Bonferroni: :math:`2 c\, m\, P(N(0, 1) \ge t)` equals that probability.
+**Threshold.** By Bonferroni, all :math:`m` z-scores of a correct kernel stay below t except with the stated false-alarm
+probability, if :math:`2 c\, m\, P(N(0, 1) \ge t)` equals that probability.
 """
 
 from __future__ import annotations
@@ -33,40 +34,43 @@ from leapwise.execution import Evaluator
 from leapwise.kernels import Kernel, SharedStream
 from leapwise.targets import AnyTarget
 from leapwise.testing.exact_targets import Draw, ExactTarget
-from leapwise.testing.starts import (
+from leapwise.testing.harness import (
+    N_PILOT,
+    MomentStatistics,
+    Statistics,
     WatchedKernel,
     as_exact,
     require_false_alarm,
     require_kernel,
     require_seed,
+    standardized,
     start,
     statistics_and_lost,
     statistics_of_draws,
 )
-from leapwise.testing.statistics import MomentStatistics, Statistics, standardized
 
+#: The constant c of the module docstring.
 RADEMACHER = 0.25 / ndtr(-np.sqrt(2.0))
-N_PILOT = 1000
 
 
 @dataclass(frozen=True, eq=False)
 class Invariance:
-    """Whether a kernel left a target invariant, as far as could be seen.
+    """Result of `check_invariance`.
 
     Attributes
     ----------
     change : dict of str to float
         z-score of the change of each statistic.
     exact : dict of str to float
-        z-score of each statistic after the step against its exact value, where that is known and can be judged.
+        z-score of each statistic after the step against its exact value, where that is known and not too skewed.
     threshold : float
-        What no \\|z\\| of a sound kernel exceeds, but with probability `false_alarm`.
+        No \\|z\\| of a correct kernel exceeds it, except with probability `false_alarm`.
     false_alarm : float
     n_chains, steps : int
     acceptance : float
-        Share of chains that a step has moved.
+        Share of chains moved by a step.
     n_lost : int
-        Chains that ended where there is no density, or so far out that a statistic is not finite; there must be none.
+        Chains that ended where there is no density, or where a statistic is not finite. There must be none.
     may_stay : bool
         Whether it may pass if no chain has moved.
     """
@@ -88,14 +92,14 @@ class Invariance:
 
     @property
     def worst(self) -> str:
-        """Which statistic has it."""
+        """Name of the statistic with the largest \\|z\\|."""
         if self.n_lost:
             return "lost chains"
         return max((abs(z), name) for each in (self.change, self.exact) for name, z in each.items())[1]
 
     @property
     def passed(self) -> bool:
-        """Whether the largest \\|z\\| is below the threshold, and something was tested: a chain has moved."""
+        """Whether the largest \\|z\\| is below the threshold, and at least one chain has moved."""
         return self.largest < self.threshold and not self._untested
 
     @property
@@ -140,7 +144,7 @@ def check_invariance(
     false_alarm: float = 1e-5,
     may_stay: bool = False,
 ) -> Invariance:
-    """Step a kernel from exact draws of a target, and see whether they still are draws of it.
+    """Step a kernel from exact draws of a target, and test whether the results are draws of it.
 
     Parameters
     ----------
@@ -148,24 +152,24 @@ def check_invariance(
         Anything with a method ``step(streams, state, evaluator)`` that returns a state and an info, which may be
         None.
     target : ExactTarget, Target or ForwardTarget
-        What it should leave invariant. Vectorised targets are very much faster.
+        The target that it should leave invariant. Vectorised targets are much faster.
     draw : callable, optional
-        For a target that is no `ExactTarget`: takes a generator and n and returns n exact draws ``(n, dim)`` of the
+        For a target that is not an `ExactTarget`: takes a generator and n and returns n exact draws ``(n, dim)`` of the
         parameters, inside their bounds if there are any.
     n_chains : int
-        How many chains; a bias of b standard deviations gives a z-score of about b times the root of it.
+        Number of chains n; a bias of b standard deviations gives a z-score of about b times the root of n.
     steps : int
-        How many steps of each; with two or more, what the kernel remembers is tested too.
+        Steps of each chain; with two or more, what the kernel stores in its state is tested too.
     statistics : callable, optional
         Takes unconstrained positions ``(n, dim)`` and their exact potentials ``(n,)`` and returns a dict of columns
         ``(n,)``. By default q, q^2, q^4, an indicator and the cross products of the coordinates, and the potential;
         the coordinates are centred and scaled first unless the target knows exact values.
     random_seed : int, optional
-        The verdict depends on nothing else; None makes a fresh one.
+        The result depends on nothing else; None means a fresh seed.
     false_alarm : float
-        Probability with which a sound reversible kernel fails.
+        Probability that a correct reversible kernel fails.
     may_stay : bool
-        Whether a kernel that moves no chain at all may pass. Nothing is tested then, so by default it does not.
+        Whether a kernel that moves no chain may pass. Nothing is tested then, so by default it fails.
 
     Returns
     -------
@@ -180,7 +184,7 @@ def check_invariance(
     >>> verdict.passed, round(verdict.threshold, 1)
     (True, 5.2)
 
-    A kernel that accepts all it is offered is caught:
+    A kernel that accepts every proposal fails:
 
     >>> from dataclasses import dataclass
     >>> from leapwise import State
@@ -227,7 +231,7 @@ def check_invariance(
 
 
 def _require_known(exact: ExactTarget, found: Mapping[str, np.ndarray]) -> None:
-    """Raise if an exact value is of no statistic: neither of those looked at nor of the default ones."""
+    """Raise if an exact value belongs to none of the statistics."""
     default = MomentStatistics()(np.zeros((1, exact.target.dim)), np.zeros(1))
     unknown = [name for name in exact.expected if name not in found and name not in default]
     if unknown:
@@ -238,14 +242,14 @@ def _require_known(exact: ExactTarget, found: Mapping[str, np.ndarray]) -> None:
 
 def _z_change(change: np.ndarray) -> float:
     largest = np.abs(change).max(initial=0.0)
-    if largest == 0.0:  # where nothing moves nothing can go wrong
+    if largest == 0.0:  # no chain has changed it
         return 0.0
     change = change / largest  # so that squares cannot overflow
     return float(change.sum() / np.sqrt((change**2).sum()))
 
 
 def _z_exact(values: np.ndarray, expected: float, threshold: float) -> float | None:
-    """Return the z-score, or None where the values are too skewed for it to mean anything at the threshold."""
+    """Return the z-score, or None if the values are too skewed for the threshold."""
     scale = max(abs(expected), np.abs(values).max(initial=0.0), 1e-300)
     error = (values - expected) / scale
     deviation = error - error.mean()

@@ -1,8 +1,8 @@
-"""Surrogates that lie: none may bias a draw.
+"""Wrong surrogates: none may bias a draw.
 
-Each entry of `LIES` and `BROKEN` makes a liar of any trained surrogate. A `LIES` is a fixed function of the position,
-however wrong: a kernel that is exact leaves the posterior invariant with it. A `BROKEN` gives no answer at all, which
-must be a typed error and never a draw.
+Each entry of `LIES` and `BROKEN` turns a trained surrogate into a wrong one. Those in `LIES` return wrong numbers, but
+are fixed functions of the position: an exact kernel leaves the posterior invariant with them. Those in `BROKEN` return
+no numbers of the right shape, which must raise a typed error and never give a draw.
 
 >>> import numpy as np
 >>> from leapwise import QuadraticNetwork, TrainingSet
@@ -24,26 +24,26 @@ import numpy as np
 
 from leapwise.surrogates import Fitted, TrainingSet
 
-#: Takes a position and an honest answer there (potentials, gradients, Hessians or contractions), and changes it.
+#: Takes positions and the true values there (potentials, gradients, Hessians or contractions), and changes them.
 Change = Callable[[np.ndarray, np.ndarray], Any]
 
 
-def honestly(position: np.ndarray, answer: np.ndarray) -> np.ndarray:
-    """Return the answer."""
-    return answer
+def unchanged(position: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return the values."""
+    return values
 
 
 @dataclass(frozen=True, eq=False)
 class Liar:
-    """A trained surrogate whose answers are changed on their way out.
+    """A trained surrogate that returns changed values.
 
     Parameters
     ----------
     honest : Fitted
-        Who knows the truth, or what it takes for it.
+        The trained surrogate.
     potentials, gradients, curvatures : callable
-        What becomes of the answers: takes positions and answers. The last is for Hessians and third derivatives alike,
-        which must still belong together: that is the one thing a Riemannian metric is trusted for.
+        How values are changed; each takes positions and values. The last is for both Hessians and third derivatives,
+        which must still belong together: a Riemannian metric is trusted for that alone.
 
     Examples
     --------
@@ -51,14 +51,14 @@ class Liar:
     >>> rng = np.random.default_rng(0)
     >>> x = rng.standard_normal((20, 2))
     >>> honest = QuadraticNetwork().fit(TrainingSet(x, 0.5 * (x**2).sum(axis=1)), rng)
-    >>> Liar(honest, potentials=lambda position, answer: answer + 1.0).potential(np.zeros((1, 2))).round(6)
+    >>> Liar(honest, potentials=lambda position, values: values + 1.0).potential(np.zeros((1, 2))).round(6)
     array([1.])
     """
 
     honest: Fitted
-    potentials: Change = honestly
-    gradients: Change = honestly
-    curvatures: Change = honestly
+    potentials: Change = unchanged
+    gradients: Change = unchanged
+    curvatures: Change = unchanged
 
     def potential(self, position: np.ndarray) -> np.ndarray:
         """Return potentials."""
@@ -82,35 +82,35 @@ class Liar:
         return self.curvatures(position, self.honest.trace_contraction(position, matrix))
 
     def update(self, training: TrainingSet) -> Liar:
-        """Return a liar that has learnt more."""
+        """Return a liar whose surrogate is updated."""
         return replace(self, honest=self.honest.update(training))
 
 
 def _all(change: Change) -> Callable[[Fitted], Liar]:
-    """Lie about everything in the same way."""
+    """Change everything in the same way."""
     return lambda honest: Liar(honest, change, change, change)
 
 
 def _force(potentials: Change, gradients: Change) -> Callable[[Fitted], Liar]:
-    """Lie about the force only."""
+    """Change potentials and gradients only."""
     return lambda honest: Liar(honest, potentials, gradients)
 
 
-def _beyond(position: np.ndarray, answer: np.ndarray) -> np.ndarray:
-    """Return where the first coordinate is above a half, for an answer of any number of axes."""
-    return (position[:, 0] > 0.5).reshape(-1, *[1] * (answer.ndim - 1))
+def _beyond(position: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return where the first coordinate is above a half, for values of any number of axes."""
+    return (position[:, 0] > 0.5).reshape(-1, *[1] * (values.ndim - 1))
 
 
 def _beyond_half(value: float) -> Callable[[Fitted], Liar]:
-    """Give one value for an answer on one side."""
-    return _all(lambda position, answer: np.where(_beyond(position, answer), value, answer))
+    """Return one value on one side."""
+    return _all(lambda position, values: np.where(_beyond(position, values), value, values))
 
 
-def _raise(position: np.ndarray, answer: np.ndarray) -> np.ndarray:
-    raise ZeroDivisionError("no answer")
+def _raise(position: np.ndarray, values: np.ndarray) -> np.ndarray:
+    raise ZeroDivisionError("no values")
 
 
-#: Names, and functions that make a liar of a trained surrogate: wrong answers.
+#: Functions that turn a trained surrogate into one that returns wrong numbers, by name.
 LIES: Mapping[str, Callable[[Fitted], Liar]] = {
     "zero": _all(lambda q, a: 0.0 * a),
     "wrong sign": _all(lambda q, a: -a),
@@ -123,19 +123,19 @@ LIES: Mapping[str, Callable[[Fitted], Liar]] = {
     "NaN on one side": _beyond_half(np.nan),
     "inf on one side": _beyond_half(np.inf),
     "-inf on one side": _beyond_half(-np.inf),
-    "NaN in the gradient": _force(honestly, lambda q, g: np.where(_beyond(q, g), np.nan, g)),
-    "NaN in the potential": _force(lambda q, u: np.nan * u, honestly),
+    "NaN in the gradient": _force(unchanged, lambda q, g: np.where(_beyond(q, g), np.nan, g)),
+    "NaN in the potential": _force(lambda q, u: np.nan * u, unchanged),
     "float32": _all(lambda q, a: a.astype(np.float32)),
     "whole numbers": _force(
         lambda q, u: np.clip(u, -1e9, 1e9).astype(int), lambda q, g: np.clip(g, -1e9, 1e9).astype(int)
     ),
 }
 
-#: The same, for what is no answer.
+#: Functions that turn a trained surrogate into one that returns no usable values, by name.
 BROKEN: Mapping[str, Callable[[Fitted], Liar]] = {
     "an exception": _all(_raise),
-    "potentials of a wrong shape": _force(lambda q, u: u[:, None], honestly),
-    "gradients of a wrong shape": _force(honestly, lambda q, g: g[:, :1]),
+    "potentials of a wrong shape": _force(lambda q, u: u[:, None], unchanged),
+    "gradients of a wrong shape": _force(unchanged, lambda q, g: g[:, :1]),
     "too few rows": _all(lambda q, a: a[:-1]),
     "words": _all(lambda q, a: np.full(a.shape, "steep")),
     "nothing": _all(lambda q, a: None),

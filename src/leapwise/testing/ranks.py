@@ -1,12 +1,12 @@
 r"""The exact rank test of reversible kernels (Gandy and Scott 2020, Algorithm 2).
 
-Let :math:`x_M` be an exact draw of :math:`\pi`, at a place M that is uniform on :math:`\{1, \ldots, L\}`, and let a
-kernel run from it both ways: forwards to :math:`x_{M+1}, \ldots, x_L`, and, by the *same* kernel, backwards to
+Let M be uniform on :math:`\{1, \ldots, L\}` and :math:`x_M` an exact draw of :math:`\pi`. Run a kernel from it in both
+directions: forwards to :math:`x_{M+1}, \ldots, x_L` and, with the *same* kernel, backwards to
 :math:`x_{M-1}, \ldots, x_1`. If the kernel is reversible for :math:`\pi`, then :math:`x_1, \ldots, x_L` is a stationary
-chain whatever M: it says nothing of where it was begun. So the rank of :math:`f(x_M)` among all
-:math:`f(x_1), \ldots, f(x_L)`, ties broken at random, is uniform: exactly, for any statistic f, any L, and however
-slowly the chain moves. Many such ranks are held against the uniform distribution by a chi-squared test, within the
-frame of `leapwise.testing.sequential`.
+chain for every M, so it does not depend on where it began. So the rank of :math:`f(x_M)` among all
+:math:`f(x_1), \ldots, f(x_L)`, with ties broken at random, is exactly uniform, for any statistic f, any L, and however
+slowly the chain moves. Many such ranks are compared with the uniform distribution by a chi-squared test, as a
+sequential test (`leapwise.testing.sequential`).
 
 A kernel that leaves :math:`\pi` invariant without being reversible may fail this test.
 """
@@ -24,8 +24,8 @@ from leapwise.execution import Evaluator
 from leapwise.kernels import Kernel, Mixture, SharedStream
 from leapwise.targets import AnyTarget
 from leapwise.testing.exact_targets import Draw, ExactTarget
-from leapwise.testing.sequential import SequentialTest, sequential_test, shapes
-from leapwise.testing.starts import (
+from leapwise.testing.harness import (
+    Statistics,
     WatchedKernel,
     as_exact,
     require_kernel,
@@ -34,7 +34,7 @@ from leapwise.testing.starts import (
     statistics_and_lost,
     statistics_of_draws,
 )
-from leapwise.testing.statistics import Statistics
+from leapwise.testing.sequential import SequentialTest, sequential_test, shapes
 
 
 def check_ranks(
@@ -48,23 +48,23 @@ def check_ranks(
     random_seed: int | None = 0,
     false_alarm: float = 1e-5,
 ) -> SequentialTest:
-    """Run a reversible kernel both ways from exact draws, and see whether these can be told from where they led.
+    """Run a reversible kernel in both directions from exact draws, and test whether the ranks of these are uniform.
 
-    A kernel that does not move at all passes, since all ranks are ties; what is printed says that nothing was tested.
+    A kernel that does not move passes, because all ranks are ties; the printed result says that nothing was tested.
 
     Parameters
     ----------
     kernel : Kernel
         Anything with a method ``step(streams, state, evaluator)`` that returns a state and an info, and that should be
-        reversible. Its chains must move independently of each other: a `Mixture`, in which one lot serves all chains,
-        is refused.
+        reversible. Its chains must move independently of each other: a `Mixture`, in which one choice serves all
+        chains, is refused.
     target, draw
         As for `check_invariance`.
     n_chains : int
         Number of ranks at the first stage; it doubles from stage to stage.
     length : int
-        Number of states L that an exact draw is ranked among, itself included. The longer, the more a small bias of
-        each step adds up; the cost is twice that many steps.
+        Number of states L that an exact draw is ranked among, itself included. With more states a small bias of each
+        step adds up to more; the cost is twice that many steps.
     statistics : callable, optional
         As for `check_two_samples`.
     random_seed, false_alarm
@@ -82,7 +82,7 @@ def check_ranks(
     >>> check_ranks(HMC(0.9, 3, metric=UnitMetric()), gumbel(), n_chains=1000).passed
     True
 
-    A kernel that accepts all it is offered is caught:
+    A kernel that accepts every proposal fails:
 
     >>> from leapwise import State
     >>> class Careless:
@@ -96,8 +96,8 @@ def check_ranks(
     require_kernel(kernel)
     if isinstance(kernel, Mixture):
         raise InputError(
-            "check_ranks cannot judge a Mixture: one lot serves all its chains, so their ranks are not independent; "
-            "check its parts, or use check_invariance or check_two_samples"
+            "check_ranks cannot test a Mixture: one choice serves all its chains, so their ranks are not independent; "
+            "check its kernels, or use check_invariance or check_two_samples"
         )
     random_seed, watched = require_seed(random_seed), WatchedKernel(kernel)
     length = require_whole("length", length, 2)
@@ -139,8 +139,8 @@ def exact_ranks(
     Returns
     -------
     dict of str to ndarray of int, shape (n_chains,)
-        Ranks of each statistic; all -1 if any chain was lost, that is, went where there is no density
-        or a statistic is not finite.
+        Ranks of each statistic; all -1 if a chain was lost, that is, ended where there is no density or a statistic is
+        not finite.
 
     Examples
     --------

@@ -1,18 +1,20 @@
-r"""Tests that ask again when in doubt, and so have both few false alarms and much power (Gandy and Scott 2020).
+r"""Sequential tests, with few false alarms and much power (Gandy and Scott, 2020).
 
-A test at level :math:`10^{-5}` that looks once needs a strong signal. Their Algorithm 3 looks up to k times, each time
-at fresh draws. With :math:`\beta = \alpha / k` and :math:`\gamma = \beta^{1/k}`, and q the smallest of d p-values times
-d (Bonferroni), stage i
+A single test at level :math:`10^{-5}` needs a strong signal. Their Algorithm 3 tests up to k times, each time with
+fresh draws. With :math:`\beta = \alpha / k` and :math:`\gamma = \beta^{1/k}`, and q the smallest of d p-values times d
+(Bonferroni), stage i
 
 - fails if :math:`q \le \beta\, \gamma^{1-i}`;
 - passes if :math:`q > \beta\, \gamma^{1-i} + \gamma`;
-- otherwise is in doubt and goes on, with more draws.
+- otherwise is undecided, and the next stage follows with more draws.
 
-If all is well, stage i is reached with probability at most :math:`\gamma^{i-1}` and fails at most with
-:math:`\beta\, \gamma^{1-i}`, so a false alarm has probability at most :math:`k \beta = \alpha`. The last stage fails at
-:math:`q \le \gamma`, a level for which a weak signal will do; and a sound kernel is rarely looked at twice.
+For a correct kernel, stage i is reached with probability at most :math:`\gamma^{i-1}` and then fails with probability
+at most :math:`\beta\, \gamma^{1-i}`, so the probability of a false alarm is at most :math:`k \beta = \alpha`. The last
+stage fails at :math:`q \le \gamma`, a level that a weak signal reaches; and a correct kernel rarely needs a second
+stage.
 
-`check_two_samples` is their first test in this frame: exact draws, against exact draws that were moved by the kernel.
+`check_two_samples` is their first test in this form: it compares exact draws with exact draws that the kernel has
+moved.
 
 References
 ----------
@@ -34,19 +36,19 @@ from leapwise.execution import Evaluator
 from leapwise.kernels import Kernel, SharedStream
 from leapwise.targets import AnyTarget
 from leapwise.testing.exact_targets import Draw, ExactTarget
-from leapwise.testing.starts import (
+from leapwise.testing.harness import (
+    N_PILOT,
+    Statistics,
     WatchedKernel,
     as_exact,
     require_false_alarm,
     require_kernel,
     require_seed,
+    standardized,
     start,
     statistics_and_lost,
     statistics_of_draws,
 )
-from leapwise.testing.statistics import Statistics, standardized
-
-N_PILOT = 1000
 
 #: Takes a number of draws and a generator; returns p-values by name.
 PValues = Callable[[int, np.random.Generator], Mapping[str, float]]
@@ -54,7 +56,7 @@ PValues = Callable[[int, np.random.Generator], Mapping[str, float]]
 
 @dataclass(frozen=True, eq=False)
 class SequentialStage:
-    """One look: how many draws, the p-values found, and the limits for their adjusted minimum.
+    """One stage: the number of draws, the p-values, and the limits for their adjusted minimum.
 
     Attributes
     ----------
@@ -62,7 +64,7 @@ class SequentialStage:
         Number of draws.
     p_values : dict of str to float
     fails_below, passes_above : float
-        Limits of `adjusted`; between them there is doubt.
+        Limits of `adjusted`; between them the stage is undecided.
     """
 
     n: int
@@ -72,27 +74,27 @@ class SequentialStage:
 
     @property
     def worst(self) -> str:
-        """Which statistic has the smallest p-value."""
+        """Name of the statistic with the smallest p-value."""
         return min(self.p_values, key=lambda name: self.p_values[name])
 
     @property
     def adjusted(self) -> float:
-        """The smallest p-value times their number, at most one."""
+        """The smallest p-value times the number of p-values, at most one."""
         return min(1.0, len(self.p_values) * self.p_values[self.worst])
 
 
 @dataclass(frozen=True, eq=False)
 class SequentialTest:
-    """What a sequential test found.
+    """Result of a sequential test.
 
     Attributes
     ----------
     stages : tuple of SequentialStage
-        As many as were needed.
+        The stages that were needed.
     false_alarm : float
-        Probability with which a sound subject fails.
+        Probability that a correct kernel fails.
     moved : float, optional
-        Of a kernel, the share of chains that a step has moved; at zero nothing was tested, though it passes.
+        For a test of a kernel, the share of chains moved by a step; if it is zero, nothing was tested.
     """
 
     stages: tuple[SequentialStage, ...]
@@ -136,7 +138,7 @@ def sequential_test(
     max_stages: int = 7,
     growth: float = 2.0,
 ) -> SequentialTest:
-    """Repeat a test on fresh and ever more draws while it is in doubt.
+    """Repeat a test on more and fresh draws while it is undecided.
 
     Parameters
     ----------
@@ -145,11 +147,11 @@ def sequential_test(
     n : int
         Number of draws at the first stage.
     random_seed : int, optional
-        The verdict depends on nothing else; None makes a fresh one.
+        The result depends on nothing else; None means a fresh seed.
     false_alarm : float
-        Probability with which a sound subject fails, whatever `growth`.
+        Probability that a correct kernel fails, for any `growth`.
     max_stages : int
-        Largest number of looks.
+        Largest number of stages.
     growth : float
         Each stage has this many times the draws of the one before.
 
@@ -160,7 +162,7 @@ def sequential_test(
 
     Examples
     --------
-    Is this generator's mean zero?
+    Test whether the mean of a generator is zero:
 
     >>> from scipy.stats import ttest_1samp
     >>> def off_by(shift):
@@ -176,13 +178,13 @@ def sequential_test(
     n = require_whole("n", n, 1)
     rng = np.random.default_rng(require_seed(random_seed))
     level = false_alarm / max_stages
-    doubt = level ** (1.0 / max_stages)
+    width = level ** (1.0 / max_stages)
     stages: list[SequentialStage] = []
     for i in range(max_stages):
-        fails_below = level * doubt**-i
+        fails_below = level * width**-i
         found = _require_p_values(p_values(ceil(n * growth**i), rng))
-        stages.append(SequentialStage(ceil(n * growth**i), found, fails_below, fails_below + doubt))
-        if not fails_below < stages[-1].adjusted <= fails_below + doubt:
+        stages.append(SequentialStage(ceil(n * growth**i), found, fails_below, fails_below + width))
+        if not fails_below < stages[-1].adjusted <= fails_below + width:
             break
     return SequentialTest(tuple(stages), false_alarm)
 
@@ -200,8 +202,8 @@ def check_two_samples(
 ) -> SequentialTest:
     """Compare exact draws with others that a kernel has moved, by Kolmogorov-Smirnov tests.
 
-    Where `check_invariance` compares means, this compares whole distributions; and the two samples have nothing in
-    common, so a kernel that does not move at all passes; what is printed says then that nothing was tested.
+    `check_invariance` compares means; this compares whole distributions. The two samples are independent, so a kernel
+    that does not move passes; the printed result then says that nothing was tested.
 
     Parameters
     ----------
@@ -213,7 +215,7 @@ def check_two_samples(
     n_chains : int
         Size of each sample at the first stage; it doubles from stage to stage.
     steps : int
-        How many steps the second sample is moved by.
+        Number of steps that move the second sample.
     statistics : callable, optional
         Takes unconstrained positions ``(n, dim)`` and their exact potentials ``(n,)`` and returns a dict of columns
         ``(n,)``. By default the coordinates, centred and scaled, their squares, products of neighbours, and the
@@ -256,7 +258,7 @@ def check_two_samples(
 
 
 def shapes(exact: ExactTarget, random_seed: int) -> Statistics:
-    """Return the default statistics of tests that compare distributions: to these, higher powers are nothing new."""
+    """Return the default statistics of tests that compare distributions, for which higher powers add nothing."""
     pilot = exact.positions(np.random.default_rng([random_seed, N_PILOT]), N_PILOT)
     moments = standardized(pilot)
 

@@ -2,7 +2,8 @@ r"""Warm-up of HMC, NUTS and RMHMC: what is learned, and when.
 
 A warm-up of n steps has three phases.
 
-* **settle**: ten short trajectories, each chain with a step size of its own, so that a chain in the far tails does not
+* **first steps**: ten short trajectories, each chain with a step size of its own, so that a chain in the far tails does
+  not
   slow down the others.
 * **windows**, each half as long again as the one before. At the end of each, a new metric is learned from the window's
   draws and gradients (`fisher_metric`). Throughout, one step size for all chains (`DualAveraging`) and one trajectory
@@ -47,8 +48,8 @@ from leapwise.warmup.tuners import (
 )
 
 #: Steps of the first phase, and the longest trajectory in it. A guess: enough to leave a bad start.
-SETTLE = 10
-SETTLING: dict[str, Any] = {"n_steps": SETTLE, "trajectory_length": None}
+FIRST_STEPS = 10
+FIRST_TRAJECTORIES: dict[str, Any] = {"n_steps": FIRST_STEPS, "trajectory_length": None}
 #: Largest dimension for which a dense metric is learned by default. A guess: beyond, a warm-up has too few draws for
 #: it.
 LARGEST_DENSE = 200
@@ -62,7 +63,7 @@ FIRST_RIEMANNIAN_STEP = 0.5
 #: Posteriors that need more (steps, improper tails) would take minutes and still not mix.
 DEEPEST = 8
 #: Largest depth of trees in the first phase, and while step sizes are tuned. Guesses: 32 and 256 leaves.
-SETTLING_DEPTH, TUNING_DEPTH = 5, 8
+FIRST_DEPTH, TUNING_DEPTH = 5, 8
 #: The last 1/FINISH of the steps of `TrajectoryWarmup` tune only the step size. A guess: chains must have seen all of
 #: the posterior in them.
 FINISH = 5
@@ -251,7 +252,7 @@ class HMCWarmup:
             return shortened(method, self._exits.most_steps)
         if self._step is None or method.n_steps is not None:
             return method
-        return shortened(method) if self._metric.is_learned else method.replace(**SETTLING)
+        return shortened(method) if self._metric.is_learned else method.replace(**FIRST_TRAJECTORIES)
 
     def freeze(self) -> HMC:
         """Return the method with averaged step size and length."""
@@ -288,7 +289,7 @@ class HMCWarmup:
                 self._step = DualAveraging(self._step.average, self._step.target)
         if self._learns_length and (is_first or self._length is None):
             step = float(np.min(np.asarray(self.kernel.step_size)))
-            self._length = TrajectoryLength(QUARTER_PERIOD if is_first else 0.5 * SETTLE * step)
+            self._length = TrajectoryLength(QUARTER_PERIOD if is_first else 0.5 * FIRST_STEPS * step)
 
     def _longest_step(self) -> float:
         """Return the longest trajectory: a larger step size has no effect, so acceptance could not limit it."""
@@ -304,7 +305,7 @@ class HMCWarmup:
         if self._length is not None:
             changes["trajectory_length"] = self._length.current
         elif self._learns_length:
-            changes |= SETTLING
+            changes |= FIRST_TRAJECTORIES
         return self._method.replace(**changes)
 
 
@@ -361,7 +362,7 @@ class TrajectoryWarmup:
         if self._next_kind == "length":
             assert self._hmc_step is not None
             return self._with_length(self._hmc_step.current, jitter=SPREAD)
-        depth = TUNING_DEPTH if self._done >= self._edges[0] else SETTLING_DEPTH
+        depth = TUNING_DEPTH if self._done >= self._edges[0] else FIRST_DEPTH
         kernel = self._with_trees(None if self._tree_step is None else self._tree_step.current)
         return kernel.replace(max_depth=min(depth, kernel.max_depth))
 
@@ -493,7 +494,7 @@ def window_edges(n_steps: int, finish: int | None = None) -> list[int]:
     [10, 25, 47, 80, 130, 205, 450]
     """
     last = n_steps - (min(50, max(10, n_steps // 10)) if finish is None else finish)
-    edges, width = [SETTLE], 1.5 * SETTLE
+    edges, width = [FIRST_STEPS], 1.5 * FIRST_STEPS
     while edges[-1] + width + 1.5 * width <= last:
         edges.append(int(edges[-1] + width))
         width *= 1.5

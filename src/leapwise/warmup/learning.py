@@ -18,7 +18,7 @@ from leapwise.kernels import HMC, NUTS, RMHMC, Info, Kernel, State, Streams, Sur
 from leapwise.surrogates import TrainingSet
 from leapwise.warmup.gradient_check import check_values
 from leapwise.warmup.hmc import (
-    SETTLE,
+    FIRST_STEPS,
     HMCWarmup,
     KernelTuner,
     NoWarmup,
@@ -289,8 +289,8 @@ def require_tuning_steps(method: Kernel | Training, n_steps: int) -> None:
         learns = not method.is_set or method.metric in ("diagonal", "dense")
     else:
         learns = isinstance(method, RMHMC) and method.step_size is None
-    if learns and n_steps < 2 * SETTLE:
+    if learns and n_steps < 2 * FIRST_STEPS:
         raise InputError(
-            f"tune must be at least {2 * SETTLE} steps to learn the method's settings, got {n_steps}; "
+            f"tune must be at least {2 * FIRST_STEPS} steps to learn the method's settings, got {n_steps}; "
             "use tune=500, or give the method its step_size and n_steps"
         )

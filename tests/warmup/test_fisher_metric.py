@@ -140,7 +140,7 @@ def test_unseen_directions_keep_the_metric_they_had(rng):
 
 
 @pytest.mark.parametrize("narrow", [1e-6, 1e-9, 1e-12])
-def test_what_floating_point_cannot_hold_is_not_learnt(narrow, rng):
+def test_what_floating_point_cannot_hold_is_not_learned(narrow, rng):
     """Of two directions at 45 degrees, one is so narrow that the covariance is singular when rounded."""
     along, across = np.array([[1.0, 1.0], [1.0, -1.0]]) / np.sqrt(2)
     metric, refused = None, 0

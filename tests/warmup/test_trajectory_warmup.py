@@ -57,7 +57,7 @@ RAW = {
 
 
 @pytest.mark.parametrize("name", RAW)
-@pytest.mark.parametrize("method", [HMC(), NUTS()], ids=["HMC", "NUTS"])
+@pytest.mark.parametrize("method", [HMC(), pytest.param(NUTS(), marks=pytest.mark.slow)], ids=["HMC", "NUTS"])
 def test_regressions_on_raw_numbers_start(name, method):
     """From 10^5 to 10^12 above the lowest potential; means within a third of a posterior deviation, R-hat small."""
     target, least, sds = regression(RAW[name], noise=100.0 if name == "incomes" else 1.0)
@@ -131,20 +131,24 @@ class TestDescent:
         assert isinstance(descend(evaluator, state, shape)[1], kind)
 
 
+#: One seed in the quick tier; 1 is the quickest on the funnel.
+SEEDS = [1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (0, 2))]
+
+
 class TestChoice:
     def kernel(self, target, seed):
         return lw.sample(
             target, 1, tune=500, chains=4, method=HMC(), random_seed=seed, progressbar=False
         ).kernel
 
-    @pytest.mark.parametrize("seed", range(3))
+    @pytest.mark.parametrize("seed", SEEDS)
     def test_one_length_for_a_normal(self, seed):
         precision = np.logspace(0, 4, 10)
         target = _target(lambda x: (-0.5 * (x**2 * precision).sum(axis=1), -x * precision), 10)
         kernel = self.kernel(target, seed)
         assert isinstance(kernel, HMC) and 0.8 < kernel.trajectory_length < 3.0
 
-    @pytest.mark.parametrize("seed", range(3))
+    @pytest.mark.parametrize("seed", SEEDS)
     def test_trees_for_a_funnel(self, seed):
         assert isinstance(self.kernel(funnel(), seed), NUTS)
 

@@ -1,4 +1,4 @@
-"""Beyond a hard edge nothing is mended by smaller steps, and nothing is paid for them."""
+"""Near a hard edge smaller steps do not help, so warm-up does not spend gradients on them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels that are wrong in ways that any kernel can be."""
+"""Kernels that are wrong in ways in which any kernel can be wrong."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Flattened:
 
 @dataclass
 class TooWide:
-    """A kernel that is sound but for the density it is told: the posterior comes out too wide by a factor."""
+    """A kernel that is correct for the wrong density: its posterior is too wide by a factor."""
 
     inner: Any
     scale: float = 1.1
@@ -44,7 +44,7 @@ class TooWide:
 
 
 class Turn:
-    """A quarter turn: leaves anything round as it is, but goes round only one way."""
+    """A quarter rotation: leaves any round distribution invariant, but is not reversible."""
 
     is_exact = True
 
@@ -54,7 +54,7 @@ class Turn:
 
 
 class Lost:
-    """Sound, but that a chain in a thousand or so leaves the numbers."""
+    """Does nothing, except that three chains become NaN."""
 
     is_exact = True
 

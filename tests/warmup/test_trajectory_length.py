@@ -1,4 +1,4 @@
-"""The trajectory length, learnt from exact trajectories of Gaussians.
+"""The trajectory length, learned from exact trajectories of Gaussians.
 
 A coordinate of standard deviation s, in the identity metric, turns by ``q' = q cos(t / s) + s p sin(t / s)``.
 """
@@ -16,7 +16,7 @@ STEP = 0.1
 
 
 def trajectories(rng, length, sd, n):
-    """One step of n chains that are at home in a Gaussian, each for a time around `length`."""
+    """One step of n chains at draws of a Gaussian, each for a time around `length`."""
     sd = np.asarray(sd, dtype=float)
     time = length * (1 + SPREAD * rng.uniform(-1, 1, n))
     start = sd * rng.normal(size=(n, len(sd)))

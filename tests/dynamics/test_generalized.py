@@ -222,7 +222,7 @@ def test_energy_is_that_of_the_formula(case, rng):
 
 
 def test_chains_have_their_own_step_sizes_and_numbers_of_steps(small_case, rng):
-    """Each row is, bit for bit, what it would be alone; also beside rows that are hard to solve, or given up."""
+    """Each row is, bit for bit, what it would be alone; also beside rows that are hard to solve or abandoned."""
     start = small_case.start(rng, 9)
     step_size = np.array([0.1, 0.3, 0.7, 2.0, 30.0, 0.2, 0.2, 0.9, 0.05])
     n_steps = np.array([5, 3, 4, 4, 4, 0, 1, 6, 6])

@@ -1,4 +1,4 @@
-"""The linked Gumbel variables with a wall, and a surrogate of their potential that is written down, not trained."""
+"""Linked Gumbel variables with a wall, and analytic surrogates of their potential."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from leapwise.kernels import Jumps
 from leapwise.problems.shapes import LINK
 from leapwise.testing import ExactTarget, gumbel
 
-#: Between two places that overlap, one of them far wider: whatever they are, jumps must be right.
+#: Two components that overlap, one of them far wider: jumps must be exact for any components.
 JUMPS = Jumps(np.array([[0.2, -0.5], [0.2, 2.5]]), np.array([np.diag([0.8, 0.4]), np.diag([0.8, 1.2])]))
 
 
 class Fair:
-    """The potential of one Gumbel variable, or of two, the second leaning on the first; wrong by about a tenth.
+    """The potential of one Gumbel variable, or of two, the second depending on the first; wrong by about a tenth.
 
     In z = (x1, x2 - c x1) it is the sum of 0.9 z + 1.1 exp(-z); derivatives by x come through the same map.
     """
@@ -63,7 +63,7 @@ def walled_gumbel(wall: float = 1.0) -> ExactTarget:
         return np.where(x[:, 0] > wall, -np.inf, raw.log_density), raw.gradient
 
     def draw(rng, n):
-        draws = inner.draw(rng, 2 * n)  # those beyond the wall are left out
+        draws = inner.draw(rng, 2 * n)  # draws beyond the wall are discarded
         inside = draws[draws[:, 0] <= wall][:n]
         assert len(inside) == n
         return inside

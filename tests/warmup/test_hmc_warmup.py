@@ -22,7 +22,7 @@ from leapwise import (
 )
 from leapwise.errors import InputError
 from leapwise.warmup import require_tuning_steps, warmup_for
-from leapwise.warmup.hmc import MOST_STEPS, SETTLING_DEPTH, NoWarmup, window_edges
+from leapwise.warmup.hmc import FIRST_DEPTH, MOST_STEPS, NoWarmup, window_edges
 
 CHAINS = 4
 
@@ -42,7 +42,7 @@ def warm_up(method, n_steps, evaluator, state, seed=1):
 
 @pytest.fixture
 def begin(rng):
-    """A Gaussian of condition 100, with chains at home in it."""
+    """A Gaussian of condition 100, with chains at draws of it."""
 
     def make(scale=1.0, chains=CHAINS):
         covariance = scale**2 * np.array([[1.0, 0.9], [0.9, 1.0]])
@@ -82,7 +82,7 @@ METRICS = (
 @pytest.mark.parametrize(
     "given", [a | b | c | {"jitter": 0.1} for a, b, c in product(STEP_SIZES, LENGTHS, METRICS)], ids=str
 )
-def test_what_the_user_set_is_kept_and_the_rest_is_learnt(given, begin):
+def test_what_the_user_set_is_kept_and_the_rest_is_learned(given, begin):
     warmup, _, _ = warm_up(HMC(**given), 24, *begin())
     kernel = warmup.freeze()
     assert kernel.is_set
@@ -149,13 +149,13 @@ class TestLearning:
 
     def test_the_first_trajectories_are_short_whatever_their_step_size(self, begin):
         _, _, infos = warm_up(HMC(), 20, *begin(scale=1e-5))
-        assert max(info.n_steps.max() for info in infos[:10]) < 2**SETTLING_DEPTH
+        assert max(info.n_steps.max() for info in infos[:10]) < 2**FIRST_DEPTH
 
     def test_each_chain_has_its_own_step_size_at_first(self):
         evaluator, state = start_gaussian(np.eye(2), np.array([[0.1, 0.1], [0.1, -0.1], [3e4, 3e4]]))
         _, _, infos = warm_up(HMC(metric="unit"), 20, evaluator, state)
         first = infos[0].step_size
-        assert first[2] < first[:2].min() / 10, "the chain in the far tail does not hold up the others"
+        assert first[2] < first[:2].min() / 10, "the chain in the far tail does not slow down the others"
 
     def test_one_chain_is_enough(self, begin):
         warmup, _, _ = warm_up(HMC(), 150, *begin(chains=1))
@@ -177,7 +177,7 @@ class TestLearning:
 
 
 class TestGivenLength:
-    """A trajectory length belongs to the metric that is being learnt, and to a step size that can afford it."""
+    """A trajectory length belongs to the metric that is being learned, and to a step size that can afford it."""
 
     @pytest.mark.parametrize("scale", [1e-6, 1e-3, 1.0])
     def test_it_is_not_run_in_a_metric_that_it_is_not_meant_for(self, scale, begin):
@@ -200,7 +200,7 @@ class TestGivenLength:
         assert kernel.step_size <= length * 1.4 * (1 + 1e-9)
 
 
-def test_a_metric_that_can_be_learnt_only_later_starts_step_size_and_length_anew():
+def test_a_metric_that_can_be_learned_only_later_starts_step_size_and_length_anew():
     """The second gradient is constant at first, and tells nothing of its scale."""
     scale = 1e-3
 
@@ -303,7 +303,7 @@ def test_other_kernels_are_taken_as_they_are():
     ],
     ids=lambda value: type(value).__name__ if not isinstance(value, bool) else str(value),
 )
-def test_what_must_be_learnt_needs_steps(method, learns):
+def test_what_must_be_learned_needs_steps(method, learns):
     require_tuning_steps(method, 20)
     for n in (0, 19):
         if learns:
