@@ -91,7 +91,8 @@ def print_table(cells: Iterable[Cell]) -> None:
     columns = list(dict.fromkeys(column for _, column in found))
     print(f"\n| | {' | '.join(columns)} |\n|---{'|---:' * len(columns)}|")
     for row in dict.fromkeys(row for row, _ in found):
-        print(f"| {row} | {' | '.join(words(found[row, column]) for column in columns)} |")
+        cells_of_row = (words(found[row, column]) if (row, column) in found else "slow" for column in columns)
+        print(f"| {row} | {' | '.join(cells_of_row)} |")
 
 
 def words(z: float | None) -> str:
