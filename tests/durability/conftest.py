@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from resume_runs import Runner
+from resume_runs import ChildRuns
 
 
 @pytest.fixture(scope="session")
 def runner():
     """Starts runs in processes that can be killed."""
-    found = Runner()
+    found = ChildRuns()
     yield found
     found.close()

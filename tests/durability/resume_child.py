@@ -1,10 +1,9 @@
 """A process that has imported everything, and makes a child for each run, which may be killed.
 
-It reads one job a line, as JSON, forks, and answers with a line of JSON: the child's number, and when it has ended how.
-A job has a case, a session, a ledger, a log, a file for the result, and perhaps: pause (seconds a call), where (here,
-threads, cores), workers, changes (of the settings), die (see `_doom`), acks (a file for what is on record).
-
-The child says by a line of its own that it is at work.
+It reads one job per line, as JSON, forks, and prints a line of JSON when the child has begun (with its process id) and
+when it has ended (with its exit code). A job has a case, a session, a ledger, a log, a file for the result, and
+optionally: pause (seconds per call), where (here, threads, cores), workers, changes (of the settings), die (see
+`_doom`), acks (a file for the places of rows that were recorded).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from leapwise.storage import Ledger, file
 
 
 def run(job):
-    """Sample as told, and write the result."""
+    """Sample as the job says, and write the result."""
     os.environ[cases.SESSION] = str(job["session"])
     if job.get("acks"):
         _acknowledge(job["acks"], job["session"])
@@ -49,7 +48,7 @@ def run(job):
 
 
 def _acknowledge(path, session):
-    """Write down each evaluation that the ledger has said to be safe, after it has said so."""
+    """Write the place of each row to a file after `Ledger.append` has returned."""
     append = Ledger.append
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
 
@@ -62,7 +61,7 @@ def _acknowledge(path, session):
 
 
 def _doom(place, number, when):
-    """Have this process killed before, in or after its `number`-th call of a part of the way to the disk."""
+    """Kill this process before or after its `number`-th call of a method of `Ledger`, or of SQLite."""
     count = [0]
 
     def due():

@@ -1,4 +1,4 @@
-"""Runs in processes of their own that are killed and made again, and what is then asked of the log and the ledger."""
+"""Runs in processes of their own that are killed and resumed, and checks of their log and ledger."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ledger_helpers import header
 
 from leapwise.storage import Ledger
 
-#: A run that takes longer than this hangs.
+#: Seconds after which a run is taken to hang.
 PATIENCE = 120.0
-#: Workers that are there still after so many seconds have outlived their run.
+#: Seconds in which workers must end after their run.
 ORPHANS_HAVE = 15.0
 
 
-class Runner:
-    """Starts runs, quickly, in children that can be killed; see `resume_child`."""
+class ChildRuns:
+    """Starts runs quickly in child processes that can be killed; see `resume_child`."""
 
     def __init__(self):
         self._process = subprocess.Popen(
@@ -46,9 +46,9 @@ class Runner:
             self._said.put(json.loads(line))
 
     def go(self, job, after=None, number=signal.SIGKILL, tidy=True):
-        """Run a job, and send its process a signal so many seconds after it has begun; return how and when it ended.
+        """Run a job, and send its process a signal `after` seconds; return its exit code and its time.
 
-        Its workers must have ended too, after a while; when it is killed they are, if `tidy`, killed too.
+        Its workers must end too. If the run is killed and `tidy`, they are killed as well.
         """
         self._process.stdin.write(json.dumps(job) + "\n")
         self._process.stdin.flush()
@@ -80,7 +80,7 @@ class Runner:
 
 
 def _end_session(session):
-    """End what a killed run has left behind."""
+    """Kill the workers of a killed run."""
     with suppress(ProcessLookupError):
         os.killpg(session, signal.SIGKILL)
 
@@ -108,7 +108,7 @@ def _members(session):
 
 @dataclass
 class Trial:
-    """One ledger, the sessions that wrote to it, and what was on record before each."""
+    """One ledger, the sessions that wrote to it, and the rows that were recorded before each."""
 
     folder: Path
     case: str
@@ -139,10 +139,10 @@ class Trial:
         return found
 
     def rows(self):
-        """Return all rows on record, and check that they hold all that was acknowledged."""
+        """Return all recorded rows, and check that none is missing that `append` had returned from."""
         rows = []
         if os.path.exists(self.ledger):
-            # Opened to write: what a killed process has left half done is undone first, which a reader cannot.
+            # Opened to write, because a reader cannot recover the log of a killed process.
             with Ledger.open(self.ledger, header()) as ledger:
                 rows = list(ledger.rows())
         places = {(row.sequence, row.index) for row in rows}
@@ -168,7 +168,7 @@ def _kind(row):
 
 @dataclass(frozen=True)
 class Account:
-    """What was paid for in sessions that were killed."""
+    """Calls of all sessions together."""
 
     n_calls: int
     n_rechecks: int
@@ -176,13 +176,13 @@ class Account:
 
 
 def account(trial, needed):
-    """Assert that no session evaluated what was on record, but for one recheck; return what was paid.
+    """Assert that no session evaluated a recorded position but one, the recheck; return the numbers of calls.
 
     Parameters
     ----------
     trial : Trial
     needed : Counter
-        The calls of a run that nobody interrupts.
+        The calls of a run that is not interrupted.
     """
     made = cases.calls(trial.log)
     n_rechecks = 0
@@ -203,18 +203,18 @@ def account(trial, needed):
 
 
 def whole(runner, folder, case, **options):
-    """Make a run that nobody interrupts; return its arrays, its calls, and the seconds it took."""
+    """Make a run without interruption; return its arrays, its calls, and its time in seconds."""
     trial = Trial(folder, case, options)
     ended, seconds = runner.go(trial.job())
     assert ended == 0
     made = cases.calls(trial.log)
     assert list(made) == ["0"]
-    assert made["0"] == trial.recorded(), "what is on record is what was called"
+    assert made["0"] == trial.recorded(), "the recorded rows are the calls"
     return trial.load(), made["0"], seconds
 
 
 def kill_and_resume(runner, trial, moments):
-    """Make a run whose process is killed at moments of the time it is at work; return how many kills there were."""
+    """Make a run whose process is killed at moments of its running time; return the number of kills."""
     n_kills, done = 0, 0.0
     for moment in sorted(moments):
         ended, _ = runner.go(trial.job(), after=max(moment - done, 0.0))

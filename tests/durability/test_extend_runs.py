@@ -1,4 +1,4 @@
-"""More draws of the same chains, fewer, and going on somewhere else: the draws depend on the seed alone."""
+"""More draws of the same chains, fewer draws, and resuming on other workers: the draws depend on the seed alone."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ QUICK = ("auto", "HMC", "RNSHMC")
 
 
 def some(names):
-    """Return cases, of which only some are quick."""
+    """Return cases; those that are not in `QUICK` are marked slow."""
     return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
 
 
 def sample(case, path, where="here", stop_after=np.inf, **changes):
-    """Make a run, which may be interrupted after so many calls; return it and how many it took."""
+    """Make a run, interrupted after `stop_after` calls; return it and the number of calls."""
     calls = []
 
     def done(kind, *points):
@@ -41,11 +41,12 @@ def sample(case, path, where="here", stop_after=np.inf, **changes):
 
 
 def forget(path, *prefixes):
-    """Take from a ledger what spares replaying."""
+    """Delete checkpoints of a ledger, so that its evaluations must be replayed."""
     with Ledger.open(path, _header(path)) as ledger:
-        for prefix in prefixes:
-            for name in ledger.names(prefix):
-                ledger.discard(name)
+        names = [name for name in ledger.names() if name.startswith(prefixes)]
+        assert names
+        for name in names:
+            ledger.discard(name)
 
 
 def _header(path):
@@ -63,8 +64,8 @@ class TestMoreDraws:
         assert np.array_equal(more.draws[:, :20], first.draws)
         assert n_first == first.cost.n_exact
         assert n_more == 1 + more.cost.n_exact - first.cost.n_exact, "what is new, and the recheck"
-        # From the evaluations alone it comes to the same, so they are the same chains.
-        forget(tmp_path / "run.db", "state", "draws", "warmed")
+        # Replaying the evaluations alone gives the same draws, so they are the same chains.
+        forget(tmp_path / "run.db", "state", "draws", "warm-up")
         again, n_again = sample(case, tmp_path / "run.db", where, draws=33)
         cases.assert_same(cases.arrays(again), cases.arrays(more))
         assert n_again == 1, "the recheck"
@@ -84,18 +85,14 @@ class TestMoreDraws:
 
 
 @pytest.mark.parametrize("case", some(["auto", "auto, outputs", "auto, vectorized", "HMC", "RNSHMC"]))
-@pytest.mark.parametrize("where", PLACES)
+@pytest.mark.parametrize("where", ["here", pytest.param("threads", marks=pytest.mark.slow)])
 def test_many_short_blocks_are_one_run(case, where, tmp_path, monkeypatch):
-    """What is kept on the way, and the pieces that a run is made in, leave no trace in it."""
+    """Neither checkpoints nor the number of calls of `sample` that a run is made in change its draws."""
     whole, _ = sample(case, None, where)
     monkeypatch.setattr(production, "STEPS_PER_BLOCK", 7)
     blocks, _ = sample(case, tmp_path / "blocks.db", where)
     cases.assert_same(cases.arrays(blocks), cases.arrays(whole))
-    if case in (
-        "HMC",
-        "RNSHMC",
-        "auto",
-    ):  # where what is planned for warm-up does not depend on how many draws are asked for
+    if case in QUICK:  # their warm-up does not depend on the number of draws asked for
         for draws in (0 + 1, 6, 14, 15, 31, cases.settings(case)["draws"]):
             pieces, _ = sample(
                 case, tmp_path / "pieces.db", where, draws=min(draws, cases.settings(case)["draws"])
@@ -104,9 +101,9 @@ def test_many_short_blocks_are_one_run(case, where, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("case", some(["auto", "auto, values", "auto, outputs", "HMC"]))
-@pytest.mark.parametrize("began", PLACES)
-def test_going_on_elsewhere(case, began, tmp_path):
-    """With an executor what began without one, and the other way round; at any stage."""
+@pytest.mark.parametrize("began", ["here", pytest.param("threads", marks=pytest.mark.slow)])
+def test_resumed_on_other_workers(case, began, tmp_path):
+    """With an executor where the run began without one, and the other way round; at any stage."""
     other = PLACES[1 - PLACES.index(began)]
     whole, _ = sample(case, tmp_path / "whole.db", began)
     for stop_after in (5, whole.cost.n_exact // 2, whole.cost.n_exact - 5):
@@ -118,11 +115,13 @@ def test_going_on_elsewhere(case, began, tmp_path):
 
 
 @pytest.mark.parametrize("case", some(cases.CASES))
-def test_stopped_anywhere(case, tmp_path):
-    """In the first calls, in the last ones of warm-up and the first of the draws, and at the end."""
+@pytest.mark.parametrize("places", ["few", pytest.param("many", marks=pytest.mark.slow)])
+def test_stopped_anywhere(case, places, tmp_path):
+    """In the first calls, in the last ones of warm-up, in the first of the draws, and at the end."""
     whole, _ = sample(case, None)
     n_warm, n_all = whole.warmup.cost.n_exact, whole.cost.n_exact
-    for number in (1, 2, 3, 4, 5, 7, n_warm // 2, n_warm - 1, n_warm, n_warm + 2, n_warm + 5, n_all - 2):
+    many = (1, 2, 3, 4, 5, 7, n_warm // 2, n_warm - 1, n_warm, n_warm + 2, n_warm + 5, n_all - 2)
+    for number in many if places == "many" else (3, n_warm, n_warm + 5):
         path = tmp_path / f"{number}.db"
         part, _ = sample(case, path, stop_after=number)
         assert not part.complete
@@ -131,7 +130,7 @@ def test_stopped_anywhere(case, tmp_path):
 
 
 def stopped(case, path, where, after):
-    """Make a run that fails for good after so many calls."""
+    """Make a run whose target fails after `after` calls, at every retry."""
     calls = []
 
     def done(kind, *points):
@@ -151,7 +150,7 @@ def stopped(case, path, where, after):
 
 @pytest.fixture(scope="module", params=some(["auto", "auto, values", "auto, outputs", "HMC"]))
 def apart(request, tmp_path_factory):
-    """A run whose chains go apart, evaluated by one thread."""
+    """A run whose chains are groups of their own, evaluated by one thread."""
     path = tmp_path_factory.mktemp("apart") / "run.db"
     with ThreadPoolExecutor(1) as pool:
         return request.param, _sample_on(request.param, pool, path)
@@ -162,7 +161,9 @@ def _sample_on(case, pool, path=None):
     return cases.arrays(lw.sample(target, ledger=path, executor=pool, **cases.settings(case)))
 
 
-@pytest.mark.parametrize("workers", [2, 4, 8])
+@pytest.mark.parametrize(
+    "workers", [3, pytest.param(2, marks=pytest.mark.slow), pytest.param(8, marks=pytest.mark.slow)]
+)
 def test_the_same_draws_with_any_number_of_threads(workers, apart):
     case, wanted = apart
     with ThreadPoolExecutor(workers) as pool:

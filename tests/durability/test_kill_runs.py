@@ -1,8 +1,8 @@
-"""A run that is killed at any moment and made again comes to the same draws, and pays for nothing on record twice.
+"""A run that is killed at any moment and resumed gives the same draws, and evaluates nothing that is recorded twice.
 
-An evaluation is on record once `Ledger.append` has returned. A call that was complete a moment before that, and whose
-process was killed in this moment, is made again; how many there were is told (``pytest -rP``). Besides, each resume
-evaluates one recorded position on purpose, to see that the model is the same.
+An evaluation is recorded once `Ledger.append` has returned. A call that was complete just before that, when its process
+was killed, is made again; their number is printed (``pytest -rP``). Each resumed run also evaluates one recorded
+position again, to check that the model is the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ SLOW = [
 
 
 def kill(runner, folder, case, where, n_kills, rng):
-    """Make runs with three kills each until there were enough of them; check each, and tell what they cost."""
+    """Make runs with three kills each until there are `n_kills`; check each run, and print what the kills cost."""
     options = {"pause": PAUSE, "where": where}
     wanted, needed, seconds = whole(runner, folder / "whole", case, **options)
     n_done = n_repeated = n_calls = number = 0
@@ -33,7 +33,7 @@ def kill(runner, folder, case, where, n_kills, rng):
         cases.assert_same(trial.load(), wanted)
         paid = account(trial, needed)
         assert paid.n_repeated >= 0, "calls are missing from the log"
-        # Of a target that takes all chains at once, a call is as many evaluations.
+        # One call of a vectorised target is an evaluation for each chain.
         most = AT_ONCE[where] * (3 if "vectorized" in case and where == "here" else 1)
         assert paid.n_repeated <= most * killed
         n_done, n_repeated, n_calls = n_done + killed, n_repeated + paid.n_repeated, n_calls + paid.n_calls
@@ -44,7 +44,9 @@ def kill(runner, folder, case, where, n_kills, rng):
     )
 
 
-@pytest.mark.parametrize("case", ["auto", "HMC", "RNSHMC"])
+@pytest.mark.parametrize(
+    "case", ["auto", *(pytest.param(each, marks=pytest.mark.slow) for each in ("HMC", "RNSHMC"))]
+)
 def test_killed_at_random_moments(case, runner, tmp_path, rng):
     kill(runner, tmp_path, case, "here", 2, rng)
 
@@ -66,7 +68,7 @@ def test_there_are_a_hundred():
 
 
 def places(case, n):
-    """Return places on the way to the disk, from early to late: what is called, the how-manieth call, and when."""
+    """Return moments while writing, from early to late: which function, which of its calls, before or after it."""
     per_run = {"append": 100, "save": 4, "transaction": 5, "sqlite": 150}
     found = []
     for number in range(n):
@@ -96,14 +98,14 @@ def kill_inside(runner, folder, case, where, doomed):
     print(f"{case}, {where}: {len(doomed)} places, {n_repeated} calls were made again")
 
 
-def test_killed_on_the_way_to_the_disk(runner, tmp_path):
+def test_killed_while_writing(runner, tmp_path):
     kill_inside(runner, tmp_path, "auto", "here", places("auto", 8)[::2])
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", ["auto", "HMC", "RNSHMC"])
 @pytest.mark.parametrize("where", ["here", "threads"])
-def test_killed_at_twenty_places_on_the_way_to_the_disk(case, where, runner, tmp_path):
+def test_killed_at_twenty_moments_while_writing(case, where, runner, tmp_path):
     kill_inside(runner, tmp_path, case, where, places(case, 20))
 
 

@@ -1,4 +1,4 @@
-"""Positions on record win over those computed anew if they agree to rounding; if not, the run is another one."""
+"""A recorded position is used where it agrees with the computed one up to rounding; otherwise the run is refused."""
 
 from __future__ import annotations
 
@@ -19,19 +19,22 @@ def sample(case, path, model=None, **changes):
 
 
 def rewritten(path, new, change):
-    """Copy the evaluations of a ledger, changed; what spares replaying is left out."""
+    """Copy the evaluations of a ledger with changed positions, without its checkpoints."""
     with Ledger.read(path) as old, Ledger.open(new, old.header) as ledger:
         for row in old.rows():
             ledger.append([replace(row, position=change(row))])
 
 
-@pytest.mark.parametrize("case", cases.CASES)
+@pytest.mark.parametrize(
+    "case",
+    [each if each in ("auto", "HMC") else pytest.param(each, marks=pytest.mark.slow) for each in cases.CASES],
+)
 @pytest.mark.parametrize("noise", [pytest.param(1e-15, marks=pytest.mark.slow), 1e-14])
 def test_positions_that_differ_in_rounding(case, noise, tmp_path):
     first = sample(case, tmp_path / "run.db")
 
     def rounded_otherwise(row):
-        """Return nearly the same position: what was the same stays the same."""
+        """Return nearly the same position, and the same one for equal positions."""
         rng = np.random.default_rng(int(cases.mark(row.position), 16))
         return row.position * (1.0 + noise * rng.uniform(-1, 1, size=row.position.shape))
 
@@ -46,10 +49,19 @@ def test_positions_that_differ_in_rounding(case, noise, tmp_path):
     assert np.array_equal(more.draws[:, :-5], again.draws)
 
 
-@pytest.mark.parametrize("case", ["auto", "auto, values", "auto, outputs", "HMC", "RNSHMC"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        "HMC",
+        *(
+            pytest.param(each, marks=pytest.mark.slow)
+            for each in ("auto", "auto, values", "auto, outputs", "RNSHMC")
+        ),
+    ],
+)
 def test_positions_that_differ(case, tmp_path):
     sample(case, tmp_path / "run.db")
-    changed = 55  # later than what is rechecked
+    changed = 55  # later than the rows of which one is evaluated again
     rewritten(
         tmp_path / "run.db",
         tmp_path / "new.db",
@@ -67,7 +79,7 @@ def test_positions_that_differ(case, tmp_path):
 
 
 def test_another_kind_of_evaluation(tmp_path):
-    """A value where the run asks for a gradient: a method that asks otherwise."""
+    """A recorded value where the run asks for a gradient."""
     sample("HMC", tmp_path / "run.db")
     with Ledger.read(tmp_path / "run.db") as old, Ledger.open(tmp_path / "new.db", old.header) as ledger:
         for row in old.rows():
@@ -78,8 +90,7 @@ def test_another_kind_of_evaluation(tmp_path):
         sample("HMC", tmp_path / "new.db")
 
 
-def test_stored_positions_are_what_the_evaluator_hands_on(tmp_path):
-    """What kernels do with them is their affair."""
+def test_the_evaluator_returns_recorded_positions(tmp_path):
     from leapwise.execution import Evaluator
     from leapwise.storage.replay import Replay
 
