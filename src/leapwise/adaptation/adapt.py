@@ -113,8 +113,10 @@ def run_adaptation(
     """Find the posterior from the starts of the chains, and learn it."""
     candidates = Candidates(record.evaluator.target, record, streams.shared, recipe)
     report("initialise", np.inf, np.nan)
-    start = _initialise(record, candidates, streams, init, plan)
-    return learn_from(start, candidates, streams, plan.after_initialise(len(record)), report)
+    with record.evaluator.limited_to(record.n_before + plan.most_to_initialise):
+        start = _initialise(record, candidates, streams, init, plan)
+        # Inside, since the first training may evaluate starts as well; learning then has a limit of its own.
+        return learn_from(start, candidates, streams, plan.after_initialise(len(record)), report)
 
 
 def _initialise(
@@ -128,7 +130,6 @@ def _initialise(
     evaluator, target = record.evaluator, record.evaluator.target
     # With a limit, nothing is spent on gradients that only a fall-back would need.
     with_gradient = record.gradient or (target.has_gradient and not plan.is_limited)
-    evaluator.limit = record.n_before + plan.most_to_initialise
     first = find_start(evaluator, streams, init, with_gradient)
     if target.emulates_outputs:
         _check_densities(target, record)  # type: ignore[arg-type]
@@ -181,22 +182,23 @@ class _Learning:
     def run(self) -> AdaptationResult:
         """Go through the stages until the plan says stop, then tune the kernel of the draws."""
         record, evaluator = self.record, self.record.evaluator
-        evaluator.limit = record.n_before + self.plan.most_in_all
-        with suppress(BudgetError):  # what has been learned by then is used
-            self._learn()
-        if self.candidates.n_known < len(record):
-            self.explorer.train()
-        self.modes.restore(self.explorer)
-        result = replace(self._result(), missed_mass=bool(self.missed))
+        with evaluator.limited_to(record.n_before + self.plan.most_in_all):
+            with suppress(BudgetError):  # what has been learned by then is used
+                self._learn()
+            if self.candidates.n_known < len(record):
+                self.explorer.train()
+            self.modes.restore(self.explorer)
+            result = replace(self._result(), missed_mass=bool(self.missed))
         if record.gradient and not self.plan.is_limited and self.stages.trial_moves:
-            result = self._with_trial_moves(result)
+            with evaluator.limited_to(None):  # the limit was for learning, and the user has set none
+                result = self._with_trial_moves(result)
         if result.is_useful and self._is_worth_tails() and self.stages.tails:
             room = 0 if self.plan.is_limited else evaluator.counts.n_exact + self.plan.reserve
-            evaluator.limit = max(record.n_before + self.plan.most_in_all, room)
             self.report("tails", result.sd)
             # Tails are looked at once more, and reported by themselves.
             missed_mass = result.missed_mass and self.missed != "tail"
-            result = self._with_tails(replace(result, missed_mass=missed_mass))
+            with evaluator.limited_to(max(record.n_before + self.plan.most_in_all, room)):
+                result = self._with_tails(replace(result, missed_mass=missed_mass))
         evaluator.observe(None)
         return result
 
@@ -337,7 +339,6 @@ class _Learning:
 
     def _with_trial_moves(self, result: AdaptationResult) -> AdaptationResult:
         """Try moves of the draws; if the surrogate fails there, explore on and try it for the last time."""
-        self.record.evaluator.limit = None  # the limit was for learning, and the user has set none
         for turn in range(self.limits.max_trials):
             if not result.is_useful:
                 break

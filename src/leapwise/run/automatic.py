@@ -147,7 +147,6 @@ def adapt(
     evaluator = record.evaluator
     if plan.is_limited and not record.earlier and plan.most < _least_cost(evaluator.target, streams.n_chains):
         raise _not_found(plan, record, streams.n_chains)
-    limit = evaluator.limit
     progress.start("warm-up", plan.most)
 
     def show(phase: str, sd: float, acceptance: float) -> None:
@@ -157,14 +156,13 @@ def adapt(
     try:
         outcome = run_adaptation(record, streams, init, plan, method.surrogate, show)
     except (BudgetError, ArithmeticError, ValueError) as error:
-        evaluator.limit, evaluator.observer = limit, None
+        evaluator.observe(None)
         failure = _failure_to_learn(error, plan, record, streams.n_chains)
         if failure is None:
             raise
         if not evaluator.target.has_gradient or plan.is_limited or not record.evaluations:
             raise failure from error
         return _hmc_alone(record, streams.n_chains, str(failure))
-    evaluator.limit = limit
     return _judged(outcome, record, streams, plan)
 
 
@@ -367,7 +365,7 @@ def learn_from_hmc(
         Exact values that the draws would cost.
     progress : Progress
     """
-    evaluator, limit = record.evaluator, record.evaluator.limit
+    evaluator = record.evaluator
     seen = record.training()
     later_half = seen.rows(np.arange(len(seen) // 2, len(seen)))
     chosen = _chosen_from_hmc(seen, state)
@@ -391,7 +389,7 @@ def learn_from_hmc(
             raise
         return None
     finally:
-        evaluator.limit, evaluator.observer = limit, record.evaluations.append
+        evaluator.observe(record.evaluations.append)
         record.evaluations += own.evaluations
     trust = judge(outcome)
     if trust.exact_share > 0.0 or not _predicts(outcome.kernel, later_half, outcome.state):
