@@ -474,12 +474,8 @@ class Evaluator:
     ) -> None:
         """Write one attempt to the ledger."""
         assert batch.index is not None
-        position, index, values, seconds = (
-            batch.position,
-            batch.index,
-            attempt.values,
-            attempt.seconds / len(rows),
-        )
+        position, index, values = batch.position, batch.index, attempt.values
+        seconds = attempt.seconds / len(rows)
         if values is not None and not batch.failed:
             replay.record(index[rows], position[rows], values, attempt.seconds, attempts=1)
         elif values is not None:
@@ -504,25 +500,16 @@ class Evaluator:
         if self.on_failure == "raise" or isinstance(failed.error, WorkerError):
             self._note_failure(parameters, message)
             if self.replay is not None:
-                path = self.replay.ledger.path
-                message += (
-                    f"; once it is fixed, the same call continues from all that the ledger {path} holds"
-                )
+                where = f"the ledger {self.replay.ledger.path}"
+                message += f"; once it is fixed, the same call continues from all that {where} holds"
             raise EvaluationError(message, parameters.copy()) from failed.error
         if self.replay is not None and batch.index is not None:
-            self.replay.reject(
-                int(batch.index[row]),
-                batch.position[row],
-                batch.gradient,
-                failed.seconds,
-                failed.attempts,
-                message,
-            )
+            place, position = int(batch.index[row]), batch.position[row]
+            self.replay.reject(place, position, batch.gradient, failed.seconds, failed.attempts, message)
         self._note_failure(parameters, message)
         outputs = None if failed.values is None else failed.values.outputs
-        return Values(
-            np.array([-np.inf]), np.zeros((1, len(parameters))) if batch.gradient else None, outputs
-        )
+        gradient = np.zeros((1, len(parameters))) if batch.gradient else None
+        return Values(np.array([-np.inf]), gradient, outputs)
 
     def _evaluation(self, position: np.ndarray, inside: np.ndarray | None, batch: _Batch) -> Evaluation:
         """Return potentials in positions: signs turned, Jacobians added, +inf where there is no mass."""
@@ -575,13 +562,12 @@ class Evaluator:
             self._lock.acquire()
 
 
-def middle_row(rows: Sequence[Row]) -> Row:
-    """Return the recorded row to evaluate again: not at a mode, where changes may cancel, nor far out in a tail."""
-    return sorted(rows, key=lambda row: row.log_density)[len(rows) // 2]
+def require_unchanged(rows: Sequence[Row], evaluator: Evaluator, path: str) -> None:
+    """Evaluate one of these recorded positions again, and raise if its log-density has changed, or if it fails.
 
-
-def require_unchanged(row: Row, evaluator: Evaluator, path: str) -> None:
-    """Evaluate a recorded position again, and raise if its log-density has changed, or if it fails."""
+    It is the one with the median log-density: not at a mode, where changes may cancel, nor far out in a tail.
+    """
+    row = sorted(rows, key=lambda each: each.log_density)[len(rows) // 2]
     parameters = evaluator.target.transform.to_parameters(row.position[None])
     alone = Evaluator(evaluator.target, "raise", evaluator.retries, engine=evaluator.engine)
     try:
@@ -593,9 +579,9 @@ def require_unchanged(row: Row, evaluator: Evaluator, path: str) -> None:
             error.parameters,
         ) from error
     found = -potential - float(evaluator.target.transform.log_jacobian(row.position[None])[0])
-    if found == row.log_density:
-        return
-    if abs(found - row.log_density) <= _SAME_LOG_DENSITY * max(1.0, abs(row.log_density)):
+    if found == row.log_density or abs(found - row.log_density) <= _SAME_LOG_DENSITY * max(
+        1.0, abs(row.log_density)
+    ):
         return
     raise LedgerMismatch(
         f"the log-density at a position recorded in {path} was {row.log_density:.9g} and is now {found:.9g} "

@@ -9,7 +9,7 @@ import numpy as np
 
 from leapwise.errors import InputError, LedgerMismatch
 from leapwise.execution import Evaluation, Evaluator
-from leapwise.execution.evaluator import middle_row, require_unchanged
+from leapwise.execution.evaluator import require_unchanged
 from leapwise.storage import Ledger, Row
 from leapwise.targets import AnyTarget
 from leapwise.targets.identity import differences, identify
@@ -47,7 +47,7 @@ def read_evaluations(
                 )
             here = [row for row in ledger.rows() if row.status == "ok" and row.log_density > -np.inf]
         if here:
-            require_unchanged(middle_row(here), evaluator, str(path))
+            require_unchanged(here, evaluator, str(path))
             rows += here
     return as_evaluations(_selected(rows), target)
 

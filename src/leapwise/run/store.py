@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from leapwise.errors import ArchiveError, LedgerDamaged, LedgerMismatch
 from leapwise.execution import Counts, Evaluation, Evaluator
-from leapwise.execution.evaluator import middle_row, require_unchanged
+from leapwise.execution.evaluator import require_unchanged
 from leapwise.kernels import State, Streams
 from leapwise.results import Cost, LazyRecord, Record
 from leapwise.run.recorder import Block, beside, in_parameters, joined
@@ -163,7 +163,7 @@ class RunStore:
         first = zip(self.ledger.rows(0), range(_N_FIRST_ROWS), strict=False)
         rows = [row for row, _ in first if row.status == "ok"]
         if rows:
-            require_unchanged(middle_row(rows), evaluator, self.ledger.path)
+            require_unchanged(rows, evaluator, self.ledger.path)
 
     def save_warm_up(self, parts: dict[str, Any]) -> None:
         """Save the end of warm-up, if it can be written and is not too large."""
