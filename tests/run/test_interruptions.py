@@ -1,6 +1,6 @@
 """What is drawn is not lost: interrupts, failures of the target, and failures that pass.
 
-Here warm-up is made of steps; of the adaptation see `test_auto_interruptions`.
+Here warm-up is made of steps; of the adaptation see `test_automatic_interruptions`.
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def test_the_spread_of_discrepancies_is_shown():
     assert f"sd(D) {spread(found):.2g}" in last_lines(console)[-1]
 
 
-def test_a_rehearsal_says_how_far_it_has_come():
+def test_the_adaptation_shows_how_far_it_has_come():
     console = terminal()
     with Progress(console=console) as progress:
         progress.start("warm-up", 350)

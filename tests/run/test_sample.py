@@ -1,6 +1,6 @@
 """`sample`: the same seed gives the same draws, every evaluation is counted, and nothing adapts once draws are kept.
 
-Here warm-up is made of steps; of the default method see `test_auto`.
+Here warm-up is made of steps; of the default method see `test_automatic`.
 """
 
 from __future__ import annotations

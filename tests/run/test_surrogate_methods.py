@@ -58,11 +58,21 @@ def run(target, method, draws=50, tune=40, **options):
     return lw.sample(target, draws, tune=tune, method=method, **options)
 
 
-@every_method
-@pytest.mark.parametrize("collect", ["all", "accepted"])
-@pytest.mark.parametrize("name", SURROGATES)
-def test_any_surrogate_serves_any_method(target, make, name, collect):
-    found = run(target, make(SURROGATES[name](target), collect=collect, max_training=80))
+def combinations():
+    """Every surrogate with every method and rule; each once is quick, the others are slow."""
+    for method in METHODS:
+        for name in SURROGATES:
+            for collect in ("all", "accepted"):
+                is_quick = (method, collect) == ("RNSHMC", "all") or (name, collect) == (
+                    "quadratic",
+                    "accepted",
+                )
+                yield pytest.param(method, name, collect, marks=[] if is_quick else [pytest.mark.slow])
+
+
+@pytest.mark.parametrize(("method", "name", "collect"), combinations())
+def test_any_surrogate_serves_any_method(target, method, name, collect):
+    found = run(target, METHODS[method](SURROGATES[name](target), collect=collect, max_training=80))
     stats, cost = found.posterior.stats, found.posterior.cost
     assert stats["acceptance_rate"].mean() > (0.3 if name == "FITC" else 0.5)
     assert cost.n_gradients == 0 and cost.n_values == stats["n_exact"].sum() <= 4 * 50

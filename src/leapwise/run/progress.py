@@ -1,7 +1,7 @@
-"""What a person sees while a run is under way: one line a phase, on stderr.
+"""The progress bar of a run: one line for each phase, on stderr.
 
-Sampling must not wait for its display. `Progress.advance` does a few additions; ten times a second at most it
-hands the numbers to rich, whose own thread draws them, so that the clock ticks on through a long evaluation.
+Sampling must not wait for the display. `Progress.advance` does a few additions; at most ten times a second it passes
+the numbers to rich, whose own thread draws them, so that the clock also runs during a long evaluation.
 """
 
 from __future__ import annotations
@@ -20,20 +20,23 @@ from rich.text import Text
 
 from leapwise.results.statistics import spread
 
+#: Seconds between updates: more often than a person can read.
 UPDATE_SECONDS = 0.1
-MEMORY = 50  # iterations that the acceptance shown looks back on
-RECENT = 500  # and that sd(D) does
+#: Iterations over which acceptance is averaged, and sd(D), whose estimate needs more of them. Guesses.
+ACCEPTANCE_ITERATIONS, DISCREPANCY_ITERATIONS = 50, 500
+#: Seconds over which rich averages the speed: one exact evaluation may take minutes.
+SPEED_SECONDS = 600.0
 
 
 class Progress:
-    """Show phase, draws done, exact evaluations, acceptance, time left, sd(D) of a surrogate; or nothing at all.
+    """Shows phase, draws done, exact evaluations, acceptance, time left and sd(D) of a surrogate; or nothing.
 
     Parameters
     ----------
     enabled : bool, optional
-        Whether to show anything; by default, if stderr is a terminal or this is a notebook.
+        Whether to show anything; by default if stderr is a terminal, or in a notebook.
     console : rich.console.Console, optional
-        Where to; stderr by default.
+        Where to show it; stderr by default.
 
     Examples
     --------
@@ -56,7 +59,7 @@ class Progress:
             TextColumn("{task.fields[note]}", style="dim", markup=False),
             console=console,
             refresh_per_second=5,
-            speed_estimate_period=600.0,  # one exact evaluation may take minutes
+            speed_estimate_period=SPEED_SECONDS,
             disable=not self.enabled,
         )
         self._task: TaskID | None = None
@@ -64,7 +67,7 @@ class Progress:
         self._n_exact = 0
         self._acceptance = np.nan
         self._note = ""
-        self._discrepancies: deque[np.ndarray] = deque(maxlen=RECENT)
+        self._discrepancies: deque[np.ndarray] = deque(maxlen=DISCREPANCY_ITERATIONS)
         self._next_update = 0.0
 
     def __enter__(self) -> Self:
@@ -76,11 +79,11 @@ class Progress:
     ) -> None:
         try:
             self._update()
-        finally:  # gives the cursor back, whatever happened
+        finally:  # restores the cursor
             self._rich.stop()
 
     def start(self, phase: str, total: int) -> None:
-        """Begin a phase of `total` iterations on a line of its own."""
+        """Begin a phase of `total` iterations on a new line."""
         if not self.enabled:
             return
         self._update()
@@ -98,13 +101,13 @@ class Progress:
         Parameters
         ----------
         n_exact : int
-            Exact evaluations since the run began, of all chains and phases together.
+            Exact evaluations so far, of all chains and phases.
         acceptance : float
             Mean acceptance rate of this iteration.
         note : str
-            Anything else worth showing, in a word or two.
+            Anything else to show, in a few words.
         discrepancy : ndarray, optional
-            Of a surrogate at the proposals of this iteration; sd(D) of recent ones is shown.
+            Discrepancies at the proposals of this iteration; sd(D) of recent ones is shown.
         """
         self.add(1.0, n_exact, acceptance, note, discrepancy)
 
@@ -116,30 +119,32 @@ class Progress:
         note: str = "",
         discrepancy: np.ndarray | None = None,
     ) -> None:
-        """Count an iteration of a share of the chains, with what `advance` is told."""
+        """Count one iteration of a share of the chains; the other parameters are those of `advance`."""
         if not self.enabled:
             return
         self._done += share
         if discrepancy is not None:
             self._discrepancies.append(discrepancy)
         before = 0.0 if np.isnan(self._acceptance) else self._acceptance
-        self._acceptance = before + (acceptance - before) / min(max(self._done / share, 1.0), MEMORY)
-        self._tell(n_exact, note)
+        self._acceptance = before + (acceptance - before) / min(
+            max(self._done / share, 1.0), ACCEPTANCE_ITERATIONS
+        )
+        self._show(n_exact, note)
 
     def reach(self, done: int, n_exact: int, acceptance: float, note: str = "") -> None:
-        """Say how far a phase has come that does not advance by ones; an acceptance of NaN is not known yet."""
+        """Set how far a phase is that does not count iterations; an acceptance of NaN is not known yet."""
         if not self.enabled:
             return
         self._done, self._acceptance = done, acceptance
-        self._tell(n_exact, note)
+        self._show(n_exact, note)
 
     def note(self, n_exact: int, note: str) -> None:
-        """Show something else that a phase does meanwhile."""
+        """Show a note without counting an iteration."""
         if self.enabled:
-            self._tell(n_exact, note)
+            self._show(n_exact, note)
 
-    def _tell(self, n_exact: int, note: str) -> None:
-        """Keep what is to be shown, and show it if it is time."""
+    def _show(self, n_exact: int, note: str) -> None:
+        """Store what to show, and update the display if it is time."""
         self._n_exact, self._note = n_exact, note
         now = time.monotonic()
         if now >= self._next_update:
@@ -161,7 +166,7 @@ class Progress:
 
 
 class _Clock(ProgressColumn):
-    """Time left while a phase runs, time taken once it has ended."""
+    """Shows the time left of a phase, and the time taken once it has ended."""
 
     def render(self, task: Task) -> Text:
         if task.finished or task.stop_time is not None:
@@ -178,5 +183,5 @@ def _clock(seconds: float | None) -> str:
 
 
 def _wanted(console: Console) -> bool:
-    """Whether anyone is looking: a terminal, or a notebook that can redraw."""
+    """Whether a person can see it: on a terminal, or in a notebook that can redraw."""
     return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)

@@ -22,7 +22,7 @@ def allow(model, budget=None, **settings):
 
 
 @pytest.mark.parametrize("budget", BUDGETS)
-@pytest.mark.parametrize("dim", [2, 6])
+@pytest.mark.parametrize("dim", [2, pytest.param(6, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("gradient", [True, False], ids=["gradients", "values"])
 def test_the_budget_is_never_exceeded(budget, dim, gradient):
     model = Skewed(dim, gradient)
@@ -70,7 +70,7 @@ def test_a_budget_that_would_do_is_no_reason_to_fail():
     assert limited.draws.shape[1] > 0
 
 
-@pytest.mark.parametrize("seed", [1, 2, 3])
+@pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 3))])
 def test_tune_caps_the_warmup(seed):
     """Also where so little was not enough to earn trust."""
     model = Skewed(2)
@@ -90,7 +90,7 @@ class TestTooLittle:
     """The error names what would be enough, and it is."""
 
     @pytest.mark.parametrize("gradient", [True, False], ids=["gradients", "values"])
-    @pytest.mark.parametrize(("dim", "chains"), [(2, 1), (2, 10), (6, 2)])
+    @pytest.mark.parametrize(("dim", "chains"), [pytest.param(2, 1, marks=pytest.mark.slow), (2, 10), (6, 2)])
     def test_the_remedy_works(self, dim, chains, gradient):
         model = Skewed(dim, gradient)
         with pytest.raises(BudgetError, match="warm-up") as caught:

@@ -40,7 +40,7 @@ NORMAL = lw.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=3)
 
 
 class TestModes:
-    @pytest.mark.parametrize("dim", [2, 6])
+    @pytest.mark.parametrize("dim", [2, pytest.param(6, marks=pytest.mark.slow)])
     def test_one_that_no_chain_starts_near_is_found_and_weighed(self, dim):
         target, centres, direction = two_modes(dim, [0.8, 0.2])
         init = centres[0] + np.random.default_rng(0).normal(size=(4, dim))

@@ -313,7 +313,7 @@ class TestDistrust:
         assert "not trusted (told so), so HMC with exact gradients takes over" in said and "Ctrl-C" in said
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_many_chains_have_time_to_find_the_posterior(seed):
     """Each has its own way to it, and the slowest decides."""
     t = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0])
