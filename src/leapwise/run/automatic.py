@@ -234,7 +234,7 @@ def require_frozen(report: SurrogateReport | None, kernel: Kernel | None) -> Non
     now = fingerprint(_surrogate(kernel))
     if now != report.fingerprint:
         raise SurrogateError(
-            f"the surrogate changed while draws were made (hash {report.fingerprint} before, {now} after), so the "
+            f"the frozen surrogate changed while draws were made (hash {report.fingerprint} before, {now} after), so the "
             "draws are not exact; let no code write into its arrays"
         )
 
