@@ -234,8 +234,8 @@ def require_frozen(report: SurrogateReport | None, kernel: Kernel | None) -> Non
     now = fingerprint(_surrogate(kernel))
     if now != report.fingerprint:
         raise SurrogateError(
-            f"the frozen surrogate changed while draws were made (hash {report.fingerprint} before, {now} after), so the "
-            "draws are not exact; let no code write into its arrays"
+            f"the frozen surrogate changed while draws were made (hash {report.fingerprint} before, {now} after), so "
+            "the draws are not exact; let no code write into its arrays"
         )
 
 
