@@ -23,7 +23,9 @@ def hmc_overhead(repeats):
     target = registry.get("logistic-bank").target
     ratios = []
     for seed in range(repeats):
-        cost = lw.sample(target, 200, tune=100, chains=4, random_seed=seed, progressbar=False).cost
+        cost = lw.sample(
+            target, 200, tune=100, chains=4, method=lw.HMC(), random_seed=seed, progressbar=False
+        ).cost
         ratios.append(cost.seconds / cost.model_seconds)
     print(
         f"HMC, bank, 4 chains: wall time / time in the gradient = {median(ratios):.3f}",
@@ -66,7 +68,9 @@ class _TimedLocal:
 
 def rmhmc_cost(repeats):
     problem = registry.get("logistic-simulated")
-    start = lw.sample(problem.target, 20, tune=100, chains=1, random_seed=1, progressbar=False).draws[:, -1]
+    start = lw.sample(
+        problem.target, 20, tune=100, chains=1, method=lw.HMC(), random_seed=1, progressbar=False
+    ).draws[:, -1]
     evaluator = lw.Evaluator(problem.target)
     state = lw.State.from_evaluation(evaluator.value_and_gradient(start))
     metric = Timed(problem.metric)

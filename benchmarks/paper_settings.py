@@ -33,7 +33,9 @@ def main():
     options = parser.parse_args()
     for name in options.problems:
         problem = elliptic_pde(observations="paper") if name == "elliptic-pde" else registry.get(name)
-        start = lw.sample(problem.target, 20, tune=150, chains=CHAINS, random_seed=1).draws[:, -1]
+        start = lw.sample(problem.target, 20, tune=150, chains=CHAINS, method=lw.HMC(), random_seed=1).draws[
+            :, -1
+        ]
         hmc = lw.HMC(*problem.settings["hmc"])
         step_size, n_steps = problem.settings["rmhmc"]
         rmhmc = lw.RMHMC(step_size, (n_steps, n_steps), metric=problem.metric)

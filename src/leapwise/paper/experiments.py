@@ -2,9 +2,9 @@ r"""The paper's four experiments (section 5), its settings of the four methods, 
 
 The paper runs one chain: 5000 iterations of burn-in and 5000 that are kept. The burn-in after the first 1000 iterations
 gives the training set (the values of accepted proposals). Here four chains move together and share that work: 1250 +
-1250 iterations each, and nothing is collected in the first 250. All methods start at the same positions, the last draws
-of a short self-tuned run (`start`), because the paper's step sizes are unstable from random positions. That run is not
-counted for any method.
+1250 iterations each, and nothing is collected in the first 250.
+All methods start at the same positions, the last draws of a short run of `HMC()`, which tunes itself (`start`): the
+paper's step sizes are unstable from random positions. That run is not counted for any method.
 """
 
 from __future__ import annotations
@@ -223,6 +223,7 @@ def start(experiment: Experiment, cells: Cells, chains: int = CHAINS) -> np.ndar
                 START_DRAWS,
                 tune=START_TUNE,
                 chains=chains,
+                method=HMC(),
                 random_seed=START_SEED,
                 progressbar=cells.progressbar,
             )

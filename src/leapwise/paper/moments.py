@@ -106,12 +106,19 @@ def moments(draws: np.ndarray) -> PosteriorMoments:
 
 
 def reference(experiment: Experiment, quick: bool, cells: Cells) -> PosteriorMoments:
-    """Return the moments of a long run with the default settings of `sample`."""
+    """Return the moments of a long run of exact HMC that tunes itself: no surrogate has a part in it."""
     n_draws = (QUICK if quick else FULL).reference
 
     def compute() -> dict[str, Any]:
         run = finished(
-            sample(experiment.problem.target, n_draws, chains=CHAINS, random_seed=SEED, progressbar=False)
+            sample(
+                experiment.problem.target,
+                n_draws,
+                chains=CHAINS,
+                method=HMC(),
+                random_seed=SEED,
+                progressbar=False,
+            )
         )
         return asdict(moments(run.draws))
 

@@ -154,7 +154,7 @@ def explore(
 ) -> Explored:
     """Run exact HMC, tuned for the wanted acceptance, until every run has accepted `size` states.
 
-    The runs start at the last draws of a self-tuned run, which is not counted.
+    The runs start at the last draws of `HMC()`, which tunes itself and is not counted.
 
     Examples
     --------
@@ -168,7 +168,9 @@ def explore(
             f"runs must be at least 2, got {runs}; each surrogate is tested on states of other runs"
         )
     n = -(-_TUNING_STARTS // runs)
-    first = finished(sample(target, n, tune=_TUNE, chains=runs, random_seed=seed, progressbar=False)).draws
+    first = finished(
+        sample(target, n, tune=_TUNE, chains=runs, method=HMC(), random_seed=seed, progressbar=False)
+    ).draws
     step_size = step_size_for(wanted, target, first.reshape(-1, target.dim), n_steps, seed=seed)
     kernel = HMC(step_size, n_steps, metric=UnitMetric())
     draws, potentials, accepted = _draw(target, kernel, first[:, -1], size, seed)
