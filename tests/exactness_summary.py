@@ -1,6 +1,6 @@
-"""What the exactness tests say at the end: tables of the largest |z|, and the mutation score.
+"""Summary of the exactness tests: tables of the largest |z|, and the mutation score.
 
-It is loaded with all tests, not with those of exactness alone, for it speaks where the tests of several processes meet.
+It is loaded with all tests, because the summary is written where the results of several processes meet.
 """
 
 from __future__ import annotations

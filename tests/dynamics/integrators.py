@@ -1,6 +1,6 @@
-"""What every integrator must be: reversible, volume preserving, and of second order. Test classes inherit it.
+"""Properties of every integrator, for test classes to inherit: reversible, volume preserving, of second order.
 
-A subclass gives one fixture, `flow`: the integrator bound to a force and a metric, with places to start from.
+A subclass gives one fixture, `flow`: the integrator bound to a force and a metric, with points to start from.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A metric that contradicts itself is found out before it can bias a draw."""
+"""An inconsistent metric is refused before it can bias a draw."""
 
 from __future__ import annotations
 

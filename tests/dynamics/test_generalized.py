@@ -1,4 +1,4 @@
-"""Generalised leapfrog: it solves its equations, returns, keeps volume, and says when it cannot."""
+"""Generalised leapfrog: it solves its equations, is reversible, preserves volume, and reports failures."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generalised leapfrog where it cannot go on: it says so, alike from both ends, and never leaves the numbers."""
+"""Failures of the generalised leapfrog: reported, symmetric in both directions, and always finite numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The curvature of a potential as a metric, in all its forms, against differences."""
+"""Metrics from the Hessian of a potential, in all forms, against finite differences."""
 
 from __future__ import annotations
 

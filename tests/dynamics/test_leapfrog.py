@@ -1,4 +1,4 @@
-"""Leapfrog: its properties, its accounts, and how it gives up."""
+"""Leapfrog: its properties, its counts, and when it abandons a trajectory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leapfrog for cheap forces: the same flow, with the same properties, without a look at energies."""
+"""Leapfrog for cheap forces: the same flow with the same properties, without monitoring energies."""
 
 from __future__ import annotations
 

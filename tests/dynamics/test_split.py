@@ -1,4 +1,4 @@
-"""Swings: reversible and volume preserving for any force, of second order, and exact about a standard normal."""
+"""The split flow: reversible, volume preserving, of second order, and exact for a standard normal."""
 
 from __future__ import annotations
 

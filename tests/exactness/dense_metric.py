@@ -1,4 +1,4 @@
-"""A Riemannian metric for two dimensions, with every entry at work and derivatives that are cheap."""
+"""A Riemannian metric for two dimensions, with no zero entries and cheap derivatives."""
 
 from __future__ import annotations
 

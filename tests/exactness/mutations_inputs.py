@@ -1,4 +1,4 @@
-"""Mistakes in what kernels stand on: random streams, and evaluations that fail."""
+"""Planted mistakes in what kernels use: random streams, and evaluations that fail."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ SCALED = OneStep("NUTS, diagonal metric", NUTS(0.6, metric=DiagonalMetric([1.6, 
 THREE = OneStep("NUTS, three steps", NUTS(0.9, metric=UnitMetric()), gumbel(), steps=3)
 
 
-@mistake("NUTS: sub-trees of a doubling not looked at", FINE)
+@mistake("NUTS: sub-trees of a doubling not tested", FINE)
 def only_whole_trees(patch):
     """From one half of a tree growth would have stopped earlier than from the other."""
     tested = Trees._subtrees_turn
@@ -31,7 +31,7 @@ def only_whole_trees(patch):
     patch.setattr(Trees, "_subtrees_turn", blind)
 
 
-@mistake("NUTS: sub-trees looked at in one direction of time only", FINE)
+@mistake("NUTS: sub-trees tested in one direction of time only", FINE)
 def one_eyed(patch):
     tested = Trees._subtrees_turn
 

@@ -1,4 +1,4 @@
-"""Mistakes in Riemannian kernels."""
+"""Planted mistakes in Riemannian kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Chains that begin where no surrogate has ever been: they may stay there, but nothing breaks.
+"""Chains that begin far from all training points: they may stay there, but nothing breaks.
 
 Ten thousand starts are between 10 and 10^6 standard deviations away, for every surrogate and every kernel that follows
 one. There is no crash and no warning, every state that is kept is finite and known exactly, and the work of a proposal

@@ -1,6 +1,6 @@
-"""Accept rules on finitely many states: invariance and detailed balance to the last digits, and broken ones caught.
+"""Accept rules on finitely many states: invariance and detailed balance to the last digits; wrong rules fail.
 
-Nothing here is left to chance but the seeds of the potentials.
+Only the potentials are random.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Every integrator with every metric that the library ships: reversible, volume preserving, and honest about failure.
+"""Every integrator with every metric that the library ships: reversible, volume preserving, and failures are reported.
 
-The force is one that is the gradient of nothing, since a surrogate may be as bad as that. What these two properties
+The force is not a gradient, because a surrogate need not have one that is. What these two properties
 rest on in detail is tested beside the integrators, in `tests/dynamics`.
 """
 

@@ -1,6 +1,6 @@
 """The exact rank test: every public kernel passes, and a kernel made slightly wrong does not.
 
-A sound kernel fails one of these tests with chance 1e-6.
+A correct kernel fails one of these tests with probability 1e-6.
 """
 
 from __future__ import annotations

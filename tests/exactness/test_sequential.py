@@ -1,6 +1,6 @@
-"""The sequential test: its false-alarm rate and its power, and every public kernel held to it.
+"""The sequential test: its false-alarm rate, its power, and every public kernel.
 
-A sound kernel fails one of these tests with chance 1e-6.
+A correct kernel fails one of these tests with probability 1e-6.
 """
 
 from __future__ import annotations

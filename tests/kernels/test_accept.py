@@ -1,4 +1,4 @@
-"""The Metropolis rule: its formula, its balance, and what it never accepts."""
+"""The accept rules: formulas, detailed balance, and proposals that are never accepted."""
 
 from __future__ import annotations
 

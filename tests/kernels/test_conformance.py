@@ -1,4 +1,4 @@
-"""What every public kernel must do, found through what the package exports."""
+"""Properties of every public kernel; the kernels are found among the exported names."""
 
 from __future__ import annotations
 

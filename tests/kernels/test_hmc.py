@@ -1,4 +1,4 @@
-"""HMC: the algorithm written out once more, and what it refuses."""
+"""HMC against a second implementation of the algorithm, and settings that it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jumps between modes: reversible maps, and what they do to a posterior of two."""
+"""Jumps between components: reversible maps, and draws of a posterior with two modes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NUTS beside its recursive definition, and what chains that step together owe each other: nothing."""
+"""NUTS against its recursive definition; chains do not depend on each other."""
 
 from __future__ import annotations
 

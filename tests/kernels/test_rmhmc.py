@@ -1,4 +1,4 @@
-"""RMHMC: what is its own, beside what every kernel does."""
+"""RMHMC: what no other kernel does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers: a chain's own stream depends on the seed and on its number alone."""
+"""Random numbers: a chain's stream depends only on the seed and on the chain's number."""
 
 from __future__ import annotations
 

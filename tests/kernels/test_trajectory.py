@@ -1,4 +1,4 @@
-"""Lengths of trajectories: drawn as they say, whatever the state."""
+"""Step sizes and numbers of steps: their distributions, and settings that are refused."""
 
 from __future__ import annotations
 

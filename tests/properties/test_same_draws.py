@@ -1,4 +1,4 @@
-"""A chain depends on the seed and on its number alone: not on how many run beside it, nor on when it was run."""
+"""A chain depends only on the seed and on its number, not on how many chains run beside it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The check itself: what it says of sound, broken, idle and lost kernels, and of its own false alarms."""
+"""`check_invariance`: correct, wrong, idle and lost kernels, and its false-alarm rate."""
 
 from __future__ import annotations
 

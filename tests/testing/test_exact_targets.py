@@ -1,4 +1,4 @@
-"""Exact targets are what they say: gradients belong to values, draws to densities, and expectations to draws."""
+"""Exact targets: gradients agree with values, draws with densities, and expectations with draws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The example of a kernel of one's own: its mistake is caught, and without it there is nothing to catch."""
+"""The example of a user's kernel: its mistake is caught, and without the mistake it passes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `leapwise.testing` offers is listed, explained, and not brought along by those who only sample."""
+"""`leapwise.testing`: its names are listed and documented, and it is not imported for sampling."""
 
 from __future__ import annotations
 

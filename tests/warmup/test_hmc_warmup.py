@@ -1,4 +1,4 @@
-"""What warm-up learns when, what it leaves alone, and what it spends."""
+"""The warm-up of HMC: what it learns when, which settings it keeps, and its cost."""
 
 from __future__ import annotations
 

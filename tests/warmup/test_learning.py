@@ -1,4 +1,4 @@
-"""What is kept for training."""
+"""Collecting training data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where chains begin: what the user says, the prior, or random positions; always of finite log-density."""
+"""Starts of chains: given by the user, from the prior, or random; always of finite log-density."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dual averaging, and the first guess that it starts from."""
+"""Dual averaging, and its first guess."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Warm-up of HMC() and NUTS(): down from far away, and a choice between one length and trees."""
+"""Warm-up of HMC() and NUTS(): descent from far away, and the choice between a single length and trees."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ RAW = {
 
 @pytest.mark.parametrize("name", RAW)
 @pytest.mark.parametrize("method", [HMC(), pytest.param(NUTS(), marks=pytest.mark.slow)], ids=["HMC", "NUTS"])
-def test_regressions_on_raw_numbers_start(name, method):
+def test_regressions_on_unscaled_data_start(name, method):
     """From 10^5 to 10^12 above the lowest potential; means within a third of a posterior deviation, R-hat small."""
     target, least, sds = regression(RAW[name], noise=100.0 if name == "incomes" else 1.0)
     run = lw.sample(target, 500, tune=400, chains=4, method=method, random_seed=3, progressbar=False)
@@ -159,7 +159,7 @@ class TestChoice:
         assert run.settings["method"] == run.settings["kernel"] == "NUTS"
 
     @pytest.mark.parametrize("n_steps", [20, 21, 25, 40, 60, 100])
-    def test_few_steps_leave_something_that_can_be_stepped_with(self, n_steps):
+    def test_few_steps_still_give_a_usable_kernel(self, n_steps):
         evaluator, streams = Evaluator(funnel()), Streams(1, 2)
         state = find_start(evaluator, streams, None)
         warmup = warmup_for(HMC(), n_steps, evaluator, streams, state)
@@ -184,7 +184,7 @@ class TestEfficiency:
         info = Info(*[empty] * 3, np.full(n, n_steps), *[empty] * 2, empty > 1, *[empty] * 3, left=empty > 1)
         return *states, info
 
-    def test_a_way_that_forgets_as_much_for_half_as_much_is_half_the_price(self):
+    def test_the_same_decorrelation_at_half_the_cost_is_half_the_price(self):
         efficiency = Efficiency()
         efficiency.add("long", *self.seen(0.5, 8))
         efficiency.add("short", *self.seen(0.5, 4, seed=1))

@@ -1,4 +1,4 @@
-"""What all checks ask of kernels and statistics: states that are states, arrays that are their own, numbers, moves."""
+"""What all checks require of kernels and statistics."""
 
 from __future__ import annotations
 
