@@ -203,12 +203,7 @@ def minimise(
         check(line.position)
         moved = line.share * step
         change = frame.gradient_to_white(line.gradient[None])[0] - white
-        along = float(moved @ change)
-        if along > 1e-10 * np.linalg.norm(moved) * np.linalg.norm(change):
-            if not scaled:
-                inverse, scaled = along / float(change @ change) * np.eye(dim), True
-            across = np.eye(dim) - np.outer(moved, change) / along
-            inverse = across @ inverse @ across.T + np.outer(moved, moved) / along
+        inverse, scaled = _bfgs_update(inverse, scaled, moved, change)
         longest = settings.growth * float(np.linalg.norm(moved))
         position, potential, gradient = line.position, line.potential, line.gradient
         if scaled:
@@ -222,6 +217,19 @@ def minimise(
             break
     inverse = frame.factor @ inverse @ frame.factor.T
     return LocalMinimum(position, potential, gradient, 0.5 * (inverse + inverse.T), converged)
+
+
+def _bfgs_update(
+    inverse: np.ndarray, scaled: bool, moved: np.ndarray, change: np.ndarray
+) -> tuple[np.ndarray, bool]:
+    """Return the inverse Hessian after a step `moved` that changed the gradient, and whether it has a scale now."""
+    along, identity = float(moved @ change), np.eye(len(moved))
+    if not along > 1e-10 * np.linalg.norm(moved) * np.linalg.norm(change):
+        return inverse, scaled
+    if not scaled:
+        inverse = along / float(change @ change) * identity
+    across = identity - np.outer(moved, change) / along
+    return across @ inverse @ across.T + np.outer(moved, moved) / along, True
 
 
 def _is_over(past: list[float], decrement: float, settings: MinimiseSettings) -> bool:

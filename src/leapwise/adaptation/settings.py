@@ -571,8 +571,6 @@ class TrustSettings:
 class AdaptationSettings:
     """All settings of the adaptation.
 
-    Examples
-    --------
     >>> from dataclasses import replace
     >>> without_tails = replace(DEFAULT, stages=replace(DEFAULT.stages, tails=False))
     >>> without_tails.stages.tails, without_tails.tails.n_sides

@@ -283,11 +283,24 @@ def _probe(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarra
     slowness = rise / (0.5 * ((1.0 + way) ** 2 - 1.0) * (profile.reach / profile.sd) ** 2)  # 1 for a normal
     chosen = np.argsort(slowness, kind="stable")[: tails.n_again]
     chosen = chosen[slowness[chosen] < tails.slow]
-    if not len(chosen):
-        return place, first.potential, hidden * share, profile.parameter
-    further = profile.through(lower, way).rows(chosen)
-    way = further.way(times[1])
-    far = further.beyond(way)
+    if len(chosen):
+        further = profile.through(lower, way).rows(chosen)
+        _probe_further(explorer, own, further, further.way(times[1]), chosen, hidden, share)
+    return place, first.potential, hidden * share, profile.parameter
+
+
+def _probe_further(
+    explorer: Explorer,
+    own: Whitening,
+    further: TailProfile,
+    way: np.ndarray,
+    chosen: np.ndarray,
+    hidden: np.ndarray,
+    share: float,
+) -> None:
+    """Evaluate profiles so far out, and once more where a lower position is promised; raise `hidden` of the sides."""
+    record, surrogate = explorer.record, explorer.candidates.surrogate
+    tails, far = explorer.settings.tails, further.beyond(way)
     for _ in range(2):
         with record.evaluator.observed_by(None):
             second = record.evaluate(own.from_white(far))
@@ -300,7 +313,6 @@ def _probe(explorer: Explorer, draws: np.ndarray) -> tuple[np.ndarray, np.ndarra
         if not len(best):
             break
         chosen, further, far, way = chosen[best], further.rows(best), lower[best], way[best]
-    return place, first.potential, hidden * share, profile.parameter
 
 
 def _bottom(
