@@ -143,8 +143,6 @@ class _Watched(StageSwitches):
 
 def run(request: dict) -> dict:
     """Make one run; an error of the sampler is a result too."""
-    warnings.simplefilter("ignore")
-    logging.disable(logging.WARNING)
     case, stage = case_of(request["case"]), request["method"]
     stages = _Watched() if stage == ALL else replace(DEFAULT.stages, **{stage: False})
     method = lw.Auto(settings=replace(DEFAULT, stages=stages))
@@ -369,6 +367,8 @@ def _parser() -> argparse.ArgumentParser:
 
 if __name__ == "__main__":
     if len(sys.argv) == 3 and sys.argv[1].startswith("{"):  # as `Cells` starts it
+        warnings.simplefilter("ignore")
+        logging.disable(logging.WARNING)
         Path(sys.argv[2]).write_text(json.dumps(run(json.loads(sys.argv[1]))))
     else:
         main()

@@ -11,6 +11,7 @@ import pytest
 import leapwise as lw
 from leapwise.adaptation import settings
 from leapwise.adaptation.settings import DEFAULT, StageSwitches
+from leapwise.errors import InputError
 
 SOURCE = "".join(
     file.read_text() for file in Path(settings.__file__).parent.glob("*.py") if file.name != "settings.py"
@@ -44,3 +45,9 @@ def test_a_stage_that_is_off_costs_nothing():
         run = lw.sample(target, 50, random_seed=1, method=method, progressbar=False)
         costs.append(run.warmup.cost.n_exact)
     assert costs[1] <= costs[0] - DEFAULT.modes.n_far
+
+
+def test_other_settings_are_refused():
+    target = lw.Target(normal, dim=2, vectorized=True)
+    with pytest.raises(InputError, match="takes an AdaptationSettings as its settings, got 3"):
+        lw.sample(target, 20, method=lw.Auto(settings=3), progressbar=False)

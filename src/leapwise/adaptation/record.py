@@ -15,6 +15,7 @@ import numpy as np
 
 from leapwise.adaptation.settings import DEFAULT, AdaptationSettings, ScoreSettings
 from leapwise.adaptation.stopping import efficiency
+from leapwise.errors import InputError
 from leapwise.execution import Evaluation, Evaluator
 from leapwise.kernels import State
 from leapwise.surrogates import TrainingSet
@@ -82,6 +83,11 @@ class EvaluationRecord:
         settings: AdaptationSettings | None = None,
     ) -> EvaluationRecord:
         """Begin a record; gradients are worth their price unless the outputs of a model are emulated."""
+        if not isinstance(settings, AdaptationSettings | None):
+            raise InputError(
+                f"Auto takes an AdaptationSettings as its settings, got {settings!r}; leave it out, or change "
+                "leapwise.adaptation.settings.DEFAULT with dataclasses.replace"
+            )
         target = evaluator.target
         gradient = target.has_gradient and not target.emulates_outputs
         return cls(evaluator, gradient, list(earlier or []), settings=settings or DEFAULT)
