@@ -145,12 +145,12 @@ class TestRun:
         for draw in run.draws.reshape(-1, 3)[::7]:
             assert np.abs(paid - draw).max(axis=1).min() < 1e-9
 
-    def test_what_was_learnt_from_is_the_warmup(self, made):
+    def test_what_was_learned_from_is_the_warmup(self, made):
         model, run = made
         paid = np.array(model.positions[: run.warmup.cost.n_exact])
-        learnt = model.target.transform.to_parameters(run.training.position)
-        apart = np.abs(paid[:, None] - learnt).max(axis=2).min(axis=1)
-        # But for a few far out along tails, which are not learnt from.
+        learned = model.target.transform.to_parameters(run.training.position)
+        apart = np.abs(paid[:, None] - learned).max(axis=2).min(axis=1)
+        # Except a few far out along tails, which are not trained on.
         assert (apart < 1e-9 * (1.0 + np.abs(paid).max(axis=1))).mean() > 0.95
         assert len(run.training) <= len(paid), "each is finite here, and different"
 
@@ -290,7 +290,7 @@ class TestDistrust:
             assert run.surrogate.fingerprint == "", "it was not used"
 
     def test_a_fall_back_is_announced_before_it_is_paid_for(self, share, caplog, monkeypatch):
-        """Or somebody would find out days later, from the summary."""
+        """Otherwise a user would find out days later, from the summary."""
         monkeypatch.setattr(automatic, "judge", lambda outcome: Trust(share, "told so"))
         calls = []
 

@@ -74,16 +74,16 @@ class TestModes:
     ids=["budget", "numbers"],
 )
 class TestFallBack:
-    def test_exact_hmc_takes_over_and_what_it_sees_is_learnt_from(self, error, monkeypatch):
+    def test_exact_hmc_takes_over_and_what_it_sees_is_learned_from(self, error, monkeypatch):
         monkeypatch.setattr(automatic, "run_adaptation", fail(error))
         run = lw.sample(NORMAL, draws=100, random_seed=1)
         assert run.complete and run.surrogate.exact_share == 0.0, (
-            "a normal posterior is learnt from a few steps"
+            "a normal posterior is learned from a few steps"
         )
         assert run.posterior.cost.n_gradients == 0 and run.posterior.cost.n_values <= 400
         assert run.warmup.draws.shape[1] < 500, "HMC did not go on to the end of its warm-up"
 
-    def test_where_nothing_can_be_learnt_it_draws(self, error, monkeypatch):
+    def test_where_nothing_can_be_learned_it_draws(self, error, monkeypatch):
         monkeypatch.setattr(automatic, "run_adaptation", fail(error))
         monkeypatch.setattr(automatic, "learn_from", lambda *_: (_ for _ in ()).throw(error))
         run = lw.sample(NORMAL, draws=100, random_seed=1)

@@ -109,7 +109,7 @@ class TestAtAnyTime:
 
 
 @pytest.mark.parametrize("moment", ["find", "exploration", "the last of warm-up"])
-def test_what_was_paid_for_can_be_learnt_from(moment, whole):
+def test_what_was_paid_for_can_be_learned_from(moment, whole):
     """An interrupted adaptation leaves the evaluations that it has heard of, but for the batch that was under way."""
     complete, calls = whole
     run = lw.sample(Skewed(at={calls[moment]: interrupt}).target, **SHAPE)

@@ -75,7 +75,7 @@ def test_no_mass_anywhere_is_about_the_start(given):
 
 
 def test_a_flat_direction_that_only_shows_later_is_told():
-    """No axis is flat, and values alone show no curvature: what was learnt is absurdly wide in the end."""
+    """No axis is flat, and values alone show no curvature: what was learned is absurdly wide in the end."""
     target = lw.Target(lambda x: -((x[0] + x[1]) ** 2), dim=2)
     with pytest.raises(ImproperError, match=r"along [+-]x\[0\], [+-]x\[1\]"):
         lw.sample(target, draws=500, random_seed=1)

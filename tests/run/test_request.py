@@ -44,7 +44,7 @@ def check(**changes):
 
 
 class Scaled:
-    """A Euclidean metric of somebody else's."""
+    """A Euclidean metric that a user wrote."""
 
     def momentum(self, normals):
         return normals

@@ -211,7 +211,7 @@ class TestAdaptation:
             assert {i for i in range(1, 50) if used[i] is not used[i - 1]} == changes
 
     def test_it_learns_from_what_the_draws_cost(self, target):
-        learnt = []
+        learned = []
 
         class Student:
             def __init__(self, inner):
@@ -221,7 +221,7 @@ class TestAdaptation:
                 return getattr(self.inner, name)
 
             def update(self, training):
-                learnt.append(training)
+                learned.append(training)
                 return self
 
         class Recipe(lw.QuadraticNetwork):
@@ -229,8 +229,8 @@ class TestAdaptation:
                 return Student(super().fit(training, rng))
 
         found = run(target, METHODS["ARNSHMC"](Recipe(), freeze_after=None))
-        assert sum(map(len, learnt)) == found.posterior.cost.n_values
-        assert all(each.gradient is None for each in learnt)
+        assert sum(map(len, learned)) == found.posterior.cost.n_values
+        assert all(each.gradient is None for each in learned)
 
     def test_the_default_chance_vanishes_but_its_sum_does_not_converge(self):
         t = np.array([1, 10, 10**4, 10**8])

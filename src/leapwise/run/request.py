@@ -19,7 +19,7 @@ from leapwise.targets import AnyTarget, ForwardTarget, Target
 from leapwise.warmup import ARNSHMC, Auto, Training, require_tuning_steps
 from leapwise.warmup.start import read_init
 
-#: Steps of warm-up by default: enough for three windows of a metric. HMC and NUTS elsewhere take 500 to 1000.
+#: Steps of warm-up by default: enough for three windows of a metric. Other HMC samplers take 500 to 1000.
 DEFAULT_TUNE = 500
 #: A larger array is stored as its shape. A dense metric of 200 parameters, the largest that is learned, still fits.
 MOST_NUMBERS = 200 * 200
