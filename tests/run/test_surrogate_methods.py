@@ -70,7 +70,7 @@ def combinations():
                 yield pytest.param(method, name, collect, marks=[] if is_quick else [pytest.mark.slow])
 
 
-@pytest.mark.parametrize(("method", "name", "collect"), combinations())
+@pytest.mark.parametrize(("method", "name", "collect"), list(combinations()))
 def test_any_surrogate_serves_any_method(target, method, name, collect):
     found = run(target, METHODS[method](SURROGATES[name](target), collect=collect, max_training=80))
     stats, cost = found.posterior.stats, found.posterior.cost
