@@ -1,4 +1,4 @@
-"""Files that somebody may hand us instead of a ledger: each a function of a path, by what is wrong with it."""
+"""Hostile files in the place of a ledger: functions that make one at a path, by what is wrong with it."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def shell(path):
 
 f8 = np.arange(2.0).tobytes()
 
-# What is wrong -> how to make it. All of them are refused when opened, when rows are read or when a checkpoint is.
+# What is wrong -> how to make it. All are refused when opened, or when rows or checkpoints are read.
 HOSTILE = {
     "an empty file": write_bytes(b""),
     "a text file": write_bytes(b"draws,lp\n1,2\n" * 100),
@@ -276,8 +276,8 @@ HOSTILE = {
     "a shape that is true": put_checkpoint([["x", "|b1", [True]]], [b"\1"]),
     "a shape of a thousand sides": put_checkpoint([["x", "<f8", [1] * 1000]], [bytes(8)]),
     "bools that are none": put_checkpoint([["x", "|b1", [2]]], [b"\1\2"]),
-    "an array less than told": put_checkpoint([["x", "<f8", [2]]], []),
-    "an array more than told": put_checkpoint([], [f8]),
+    "an array too few": put_checkpoint([["x", "<f8", [2]]], []),
+    "an array too many": put_checkpoint([], [f8]),
     "two arrays of one name": put_checkpoint([["x", "<f8", [2]]] * 2, [f8, f8]),
     "an entry that is no list": put_checkpoint(["x"], [f8]),
     "meta that is a list": put_checkpoint([], [], meta=[1]),

@@ -1,4 +1,4 @@
-"""A byte flipped or the file cut, anywhere: a typed error or what is whole; never a value that was not written."""
+"""After a flipped byte or a cut anywhere: the rows that are whole, or a typed error; never a value that was not written."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def cut(data, rng):
 
 
 def look(open_it, rows, others):
-    """Read everything there is; assert that it was written; return what happened."""
+    """Read everything; assert that it was written; return what happened."""
     checkpoints, messages, first_header = others
     happened = set()
     with warnings.catch_warnings(record=True) as caught:
@@ -97,9 +97,9 @@ def look(open_it, rows, others):
 
 
 def try_all(source, tmp_path, end, damage, n):
-    """Damage a copy at n random places; return how often what happened."""
+    """Damage a copy at n random places; return how often each thing happened."""
     folder, rows, others = source
-    path, told = tmp_path / "run.db", {}
+    path, counts = tmp_path / "run.db", {}
     original = (folder / f"run.db{end}").read_bytes()
     for seed in range(n):
         rng = np.random.default_rng([20261116, seed])
@@ -113,8 +113,8 @@ def try_all(source, tmp_path, end, damage, n):
             (tmp_path / f"run.db{end}").write_bytes(damaged)
             how = look(lambda: Ledger.read(path) if read_only else Ledger.open(path, header()), rows, others)  # noqa: B023
             for what in how or {"nothing"}:
-                told[what] = told.get(what, 0) + 1
-    return told
+                counts[what] = counts.get(what, 0) + 1
+    return counts
 
 
 CASES = [
@@ -129,16 +129,16 @@ CASES = [
 
 @pytest.mark.parametrize(("state", "end", "damage"), CASES)
 def test_damage_never_makes_a_wrong_value(state, end, damage, tmp_path, request):
-    told = try_all(request.getfixturevalue(state), tmp_path, end, damage, SHORT // len(CASES))
-    assert sum(told.values()) > 0
+    counts = try_all(request.getfixturevalue(state), tmp_path, end, damage, SHORT // len(CASES))
+    assert sum(counts.values()) > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("state", "end", "damage"), CASES)
 def test_damage_never_makes_a_wrong_value_in_full(state, end, damage, tmp_path, request):
-    told = try_all(request.getfixturevalue(state), tmp_path, end, damage, FULL // len(CASES) + 1)
-    print(state, end, damage.__name__, told)
-    assert len(told) > 1 or end == "-wal"
+    counts = try_all(request.getfixturevalue(state), tmp_path, end, damage, FULL // len(CASES) + 1)
+    print(state, end, damage.__name__, counts)
+    assert len(counts) > 1 or end == "-wal"
 
 
 def damaged_log(killed, tmp_path, change):

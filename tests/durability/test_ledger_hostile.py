@@ -1,4 +1,4 @@
-"""Files that somebody may hand us instead of a ledger: typed errors, nothing executed, nothing endless."""
+"""Hostile files in the place of a ledger: typed errors, nothing executed, limited memory and time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROWS = {(sequence, index): bits(make_row(sequence, index)) for sequence in range
 
 
 def look(open_it):
-    """Read all there is; return how it was refused, and which rows were left out."""
+    """Read everything; return how it was refused, and which rows were left out."""
     refused, found = set(), {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -62,7 +62,7 @@ def test_hostile(name, writing, tmp_path):
     assert len(lost) <= 1
     assert all(0 < len(message) < 1000 for message in refused)
     assert not (tmp_path / MARKER).exists()
-    # Kilobytes; the longest that SQLite may hand over is 256 MiB, and there may be two copies of it.
+    # Kilobytes: the longest value that SQLite may return is 256 MiB, and there may be two copies of it.
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 600_000
 
 

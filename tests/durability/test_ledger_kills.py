@@ -1,4 +1,4 @@
-"""A process killed while it writes loses nothing that it was told is recorded."""
+"""A process that is killed while it writes loses no row that `Ledger.append` had returned from."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ N = 30
 
 
 def run(path, *arguments, before=()):
-    """Run the writer; return what it said."""
+    """Run the writer; return what it printed."""
     done = subprocess.run(
         [*before, *WRITER, str(path), str(N), *arguments], capture_output=True, text=True, timeout=120
     )
@@ -30,7 +30,7 @@ def run(path, *arguments, before=()):
 
 
 def check(path, said):
-    """Assert that a ledger holds all that was acknowledged, at most one batch more, and can go on."""
+    """Assert that a ledger holds all acknowledged rows and at most one batch more, and can be written to."""
     acknowledged = [int(line) for line in said if line.isdigit()]
     saved = [int(line.split()[1]) for line in said if line.startswith("saved")]
     with warnings.catch_warnings():
@@ -99,7 +99,7 @@ def test_killed_around_every_call_of_sqlite(when, n_calls, tmp_path):
 )
 @pytest.mark.parametrize("call", ["pwrite64", "fdatasync", "ftruncate", "unlink", "rename"])
 def test_killed_inside_sqlite(call, tmp_path):
-    """At a system call that writes; from the first on until it is not reached any more."""
+    """At a system call that writes: the first, the second, and so on until it is not reached."""
     step = 7 if call == "pwrite64" else 1
     for number in range(1, 400, step):
         folder = tmp_path / str(number)
@@ -113,8 +113,8 @@ def test_killed_inside_sqlite(call, tmp_path):
         assert done.returncode in (-9, 137), done.stderr
 
 
-def test_killed_from_outside_while_workers_live_on(tmp_path):
-    """Children that a killed run has forked keep its files open, and must not keep the ledger locked."""
+def test_killed_while_its_workers_live_on(tmp_path):
+    """Forked children of a killed run keep its files open, but must not keep the ledger locked."""
     code = f"""
 import os, sys, time
 sys.path.insert(0, {str(Path(__file__).parent)!r})

@@ -1,4 +1,4 @@
-"""Full disks, folders that cannot be written, other processes: typed errors, and what was recorded stays."""
+"""Full disks, folders without write permission, other processes: typed errors, and all recorded rows stay."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def python(code, path):
 
 
 def test_a_full_disk(tmp_path):
-    """The system refuses to let any file grow: the writer is told, and all that it had been told stays."""
+    """The system does not let files grow: the writer gets an error, and all recorded rows stay."""
     code = """
 import resource
 ledger = Ledger.open(path, header())
@@ -109,7 +109,7 @@ def folder():
         os.chmod(name, 0o755)
 
 
-# The superuser may write anywhere, so that it has to become somebody else first.
+# The superuser may write anywhere, so it becomes another user first.
 REFUSED = """
 if os.geteuid() == 0:
     os.setgroups([])
@@ -150,7 +150,7 @@ def test_a_folder_that_is_not_there(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["", "\0", 5, None, b"\xff/x", "a" * 5000])
-def test_a_path_that_is_none(path):
+def test_a_path_that_is_not_one(path):
     for act in (lambda: Ledger.read(path), lambda: Ledger.open(path, header())):
         with pytest.raises(LedgerError):
             act()
@@ -185,7 +185,7 @@ def test_a_symbolic_link_is_the_same_ledger(tmp_path):
     assert (tmp_path / "run.db").is_file()
 
 
-def test_somebody_else_holding_the_file_is_busy(tmp_path):
+def test_a_file_that_another_program_has_locked_is_busy(tmp_path):
     """Another program with a transaction of its own: waited for, then a typed error."""
     fill(tmp_path / "run.db")
     other = raw(tmp_path / "run.db")

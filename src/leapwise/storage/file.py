@@ -509,7 +509,7 @@ def _check_structure(connection: sqlite3.Connection, path: str) -> None:
     """Raise if the pages of the file are inconsistent: writing to it could destroy rows that are whole."""
     problems = connection.execute("PRAGMA quick_check(1)").fetchall()
     if problems != [(b"ok",)]:
-        said = problems[0][0] if problems and type(problems[0][0]) is bytes else b"no answer"
+        said = problems[0][0] if problems and type(problems[0][0]) is bytes else b"no reply"
         raise damaged(path, said.decode("utf-8", "replace").replace("\n", " ")[:200])
     # Rows are numbered without gaps and never deleted, so a gap means a loss.
     ((n_rows, last),) = connection.execute("SELECT count(*), max(id) FROM evaluation").fetchall()
