@@ -44,7 +44,7 @@ def forget(path, *prefixes):
     """Delete checkpoints of a ledger, so that its evaluations must be replayed."""
     with Ledger.open(path, _header(path)) as ledger:
         names = [name for name in ledger.names() if name.startswith(prefixes)]
-        assert names
+        assert all(any(name.startswith(each) for name in names) for each in prefixes), "not all was saved"
         for name in names:
             ledger.discard(name)
 

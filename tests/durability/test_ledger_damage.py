@@ -1,4 +1,4 @@
-"""After a flipped byte or a cut anywhere: the rows that are whole, or a typed error; never a value that was not written."""
+"""A flipped byte or a cut anywhere gives the rows that are whole or a typed error, never a false value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One of everything that a resumed run needs: kernels, and the surrogates that they follow."""
+"""Examples of everything that a resumed run needs: kernels, and the surrogates that they use."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def make_kernels(surrogate):
 
 
 def begin(kernel, target, n_steps=5):
-    """Return what a run is at after a few steps."""
+    """Return kernel, state and streams after a few steps."""
     evaluator, streams = Evaluator(target), Streams(3, 3)
     position = 0.3 * np.random.default_rng(4).standard_normal((3, DIM))
     state = State.from_evaluation(evaluator.value_and_gradient(position))

@@ -1,4 +1,4 @@
-"""What a resumed run reads back is what was written, to the last bit, and goes on as if nothing had happened."""
+"""Objects read from an archive are those that were written, to the last bit, and continue in the same way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from leapwise.targets.identity import identify
 POINTS = np.random.default_rng(9).standard_normal((7, cases.DIM))
 
 
-def assert_same_answers(one, other):
+def assert_same_values(one, other):
     for ask in ("potential", "potential_and_gradient", "hessian"):
         for a, b in zip(getattr(one, ask)(POINTS), getattr(other, ask)(POINTS), strict=True):
             assert np.asarray(a).tobytes() == np.asarray(b).tobytes(), ask
@@ -38,12 +38,12 @@ def test_surrogates(name, updated):
     target = cases.make_target()
     fitted = cases.fit(name, target, updated=updated)
     unasked = cases.through(fitted, parts_of(target))  # before any weights were solved for
-    assert_same_answers(fitted, unasked)
+    assert_same_values(fitted, unasked)
     again = cases.through(fitted, parts_of(target))
-    assert_same_answers(fitted, again)
+    assert_same_values(fitted, again)
     assert fingerprint(again) == fingerprint(fitted)
     more = cases.make_training(target, n=8, seed=5)
-    assert_same_answers(fitted.update(more), again.update(more))
+    assert_same_values(fitted.update(more), again.update(more))
 
 
 @pytest.mark.parametrize("name", ["outputs", "outputs with nodes"])
@@ -52,12 +52,12 @@ def test_emulators_take_likelihood_and_prior_from_the_live_target(name, kind):
     target, same = cases.TARGETS[kind](), cases.TARGETS[kind]()
     fitted = cases.fit(name, target, gradients=False)
     again = cases.through(fitted, parts_of(target), again=parts_of(same))
-    assert_same_answers(fitted, again)
+    assert_same_values(fitted, again)
     assert again.likelihood is same.likelihood
 
 
 @pytest.mark.parametrize("name", cases.make_kernels(cases.fit("quadratic", cases.make_target())))
-def test_kernels_go_on_bit_for_bit(name):
+def test_kernels_continue_bit_for_bit(name):
     target = cases.make_target()
     at = cases.begin(cases.make_kernels(cases.fit("quadratic with nodes", target))[name], target)
     again = cases.through(at)
@@ -65,7 +65,7 @@ def test_kernels_go_on_bit_for_bit(name):
 
 
 @pytest.mark.parametrize("name", cases.SURROGATES)
-def test_surrogate_transitions_go_on_bit_for_bit(name):
+def test_surrogate_transitions_continue_bit_for_bit(name):
     target = cases.make_target()
     at = cases.begin(cases.make_kernels(cases.fit(name, target))["SurrogateTransition"], target)
     again = cases.through(at, parts_of(target))
@@ -98,7 +98,7 @@ def test_what_sample_freezes(name):
     assert_equal(again["report"], run.surrogate)
 
 
-def test_another_process_goes_on_bit_for_bit(tmp_path):
+def test_another_process_continues_bit_for_bit(tmp_path):
     target = cases.make_target()
     at = cases.begin(cases.make_kernels(cases.fit("outputs", target))["SurrogateTransition"], target)
     arrays, meta = pack(at, parts_of(target))
@@ -219,7 +219,7 @@ def test_strided_arrays_keep_their_numbers_and_the_order_of_their_axes():
     assert cases.through(POINTS.T[1:3]).flags.f_contiguous
 
 
-def test_generators_go_on_and_spawn_alike():
+def test_generators_continue_and_spawn_alike():
     streams = lw.Streams(5, 3)
     streams.normals(3), streams.common_uniforms(), streams.generators[1].spawn(2)
     streams.generators[0].integers(5, dtype=np.int32)  # leaves half a word behind
@@ -281,7 +281,7 @@ OWN = {
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_what_is_not_ours_is_refused_unless_it_is_a_reference(name):
+def test_objects_of_other_classes_are_refused_unless_they_are_references(name):
     with pytest.raises(ArchiveError, match=r"(replay|convert|default_rng)"):
         pack({"some": [OWN[name]]})
     if name not in ("number keys", "complex"):
@@ -326,7 +326,7 @@ def test_a_gaussian_prior_is_stored_as_the_quadratic_form_that_it_is():
     np.testing.assert_array_equal(again.potential(POINTS), fitted.potential(POINTS))
 
 
-def test_nothing_of_a_kernel_that_can_be_worked_out_is_stored():
+def test_derived_attributes_of_a_kernel_are_not_stored():
     target = cases.make_target()
     kernel = cases.make_kernels(cases.fit("softplus", target))["SurrogateTransition"]
     size = len(pack(kernel)[1]["entries"])

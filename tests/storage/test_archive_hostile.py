@@ -1,4 +1,4 @@
-"""Whatever an archive says, reading it makes data or raises `ArchiveError`, and runs nothing that it names."""
+"""Reading any archive gives data or raises `ArchiveError`, and executes nothing that the archive names."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_hostile_archives(name, monkeypatch):
 
 
 class Imported(BaseException):
-    """Is no Exception, so that nothing takes it for damage."""
+    """Not an Exception, so that it is not taken for damage."""
 
 
 def refuse(name, *arguments):
@@ -271,7 +271,7 @@ def changed(value, rng):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_archives(seed):
-    """A part changed at random gives an error of ours, or an archive of something; nothing else."""
+    """A part changed at random gives an `ArchiveError` or some value, and no other error."""
     target, rng = cases.make_target(), np.random.default_rng(seed)
     at = cases.begin(cases.make_kernels(cases.fit("outputs", target))["Mixture"], target)
     arrays, meta = pack(at, parts_of(target))
