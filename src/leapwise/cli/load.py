@@ -11,7 +11,7 @@ from typing import Any
 
 from leapwise.errors import InputError, LeapwiseError
 from leapwise.problems import registry
-from leapwise.problems.problem import Problem
+from leapwise.problems.registry import Problem
 from leapwise.targets import ForwardTarget, Target
 
 TARGETS = (Target, ForwardTarget, Problem)

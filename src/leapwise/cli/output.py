@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:
-    from leapwise.problems.problem import Problem
+    from leapwise.problems.registry import Problem
     from leapwise.results import Run
     from leapwise.run.inspect import Inspection
 

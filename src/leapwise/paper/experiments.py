@@ -21,7 +21,7 @@ from leapwise.errors import InputError
 from leapwise.kernels import HMC, RMHMC
 from leapwise.paper.cells import Cells
 from leapwise.problems import elliptic_pde, logistic_a9a, logistic_bank, logistic_simulated
-from leapwise.problems.problem import Problem
+from leapwise.problems.registry import Problem
 from leapwise.results import Run
 from leapwise.run import sample
 from leapwise.surrogates import SoftplusNetwork

@@ -31,7 +31,7 @@ from leapwise.problems.logistic import (
     logistic_bank,
     logistic_simulated,
 )
-from leapwise.problems.problem import Problem
+from leapwise.problems.registry import Problem
 from leapwise.problems.shapes import banana, funnel, gaussian, gumbel, lobes, student_t
 
 __all__ = [

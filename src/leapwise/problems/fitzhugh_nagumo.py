@@ -23,7 +23,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from leapwise.problems.problem import Problem
+from leapwise.problems.registry import Problem
 from leapwise.targets import ForwardTarget, GaussianLikelihood, NormalPrior
 
 NAMES = ("log_a", "log_b", "log_c", "current", "V0", "R0")

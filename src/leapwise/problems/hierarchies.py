@@ -38,7 +38,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import gammaln
 
-from leapwise.problems.problem import Problem
+from leapwise.problems.registry import Problem
 from leapwise.targets import Target
 
 #: Rubin's data: the estimated effect in each school and its standard error.

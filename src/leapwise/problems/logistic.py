@@ -50,7 +50,7 @@ from numpy.typing import ArrayLike
 from leapwise.checks import require_dim, require_positive, require_real, require_whole
 from leapwise.dynamics.metrics import batched_cholesky
 from leapwise.errors import InputError
-from leapwise.problems.problem import Problem
+from leapwise.problems.registry import Problem
 from leapwise.targets import Target
 
 #: Prior standard deviation of the coefficients in the paper (variance 100).

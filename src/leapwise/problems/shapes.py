@@ -55,7 +55,7 @@ from scipy.special import expit
 from leapwise.checks import require_dim, require_real, require_whole
 from leapwise.dynamics.metrics import times_rows
 from leapwise.errors import InputError
-from leapwise.problems.problem import Problem
+from leapwise.problems.registry import Problem
 from leapwise.targets import Target
 
 #: The Gaussian's variances along and across (1, ..., 1), as in the paper.

@@ -51,7 +51,7 @@ from leapwise.problems.elliptic.solver import (
     slopes_transposed,
     times_stiffness,
 )
-from leapwise.problems.problem import Problem
+from leapwise.problems.registry import Problem
 from leapwise.targets import ForwardTarget, GaussianLikelihood, NormalPrior
 
 #: Standard deviations of the errors and of the prior, as in the paper.
