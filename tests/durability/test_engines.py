@@ -24,7 +24,7 @@ from leapwise.errors import (
     WorkerError,
 )
 from leapwise.execution import InProcess, OnExecutor, engine_for, on_cores
-from leapwise.execution.executor import TaskLock
+from leapwise.execution.executor_engine import TaskLock
 from leapwise.execution.pool import Pool
 from leapwise.execution.worker import PackedTarget, evaluate_row
 
@@ -210,7 +210,7 @@ class TestLostOnTheWay:
     @pytest.fixture(autouse=True)
     def _quick(self, monkeypatch):
         pytest.importorskip("cloudpickle", reason="cloudpickle comes with the extra parallel")
-        monkeypatch.setattr("leapwise.execution.executor._FIRST_PAUSE", 1e-4)
+        monkeypatch.setattr("leapwise.execution.executor_engine._FIRST_PAUSE", 1e-4)
 
     def test_lost_rows_are_sent_again(self):
         engine = OnExecutor(moody(), Flaky(lambda n: n % 3))

@@ -59,7 +59,7 @@ def test_the_same_row_again_is_evaluated_again(client, tmp_path):
 
 
 def test_a_closed_client_is_not_waited_for(client, monkeypatch):
-    monkeypatch.setattr("leapwise.execution.executor._CHECK_EVERY", 0.2)
+    monkeypatch.setattr("leapwise.execution.executor_engine._CHECK_EVERY", 0.2)
     with distributed.Client(client.cluster, set_as_default=False) as second:
         engine = OnExecutor(moody(), second.get_executor())
         values(engine, rows(OK))

@@ -34,7 +34,7 @@ from leapwise import (
     UnitMetric,
 )
 from leapwise.dynamics import HessianMetric
-from leapwise.run.stored import pack, unpack
+from leapwise.run.class_tags import pack, unpack
 
 DIM = 4
 LINK = np.eye(DIM) - 0.6 * np.eye(DIM, k=-1)

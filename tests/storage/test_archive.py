@@ -17,7 +17,7 @@ import leapwise as lw
 from leapwise.errors import ArchiveError
 from leapwise.execution import Counts
 from leapwise.results import Cost, Record, SurrogateReport
-from leapwise.run.stored import ARCHIVE, pack, parts_of, unpack
+from leapwise.run.class_tags import ARCHIVE, pack, parts_of, unpack
 from leapwise.storage import Header, Ledger
 from leapwise.storage.archive import Archive, Stored
 from leapwise.surrogates.base import fingerprint
@@ -108,7 +108,7 @@ def test_another_process_continues_bit_for_bit(tmp_path):
 import hashlib, json, sys
 import numpy as np
 import archive_cases as cases
-from leapwise.run.stored import parts_of, unpack
+from leapwise.run.class_tags import parts_of, unpack
 folder, target = sys.argv[1], cases.make_target()
 at = unpack(dict(np.load(folder + "/arrays.npz")), json.load(open(folder + "/meta.json")), parts_of(target))
 print(hashlib.sha256(repr(cases.go_on(at, target)).encode()).hexdigest())

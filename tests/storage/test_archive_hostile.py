@@ -11,7 +11,7 @@ import pytest
 
 import leapwise as lw
 from leapwise.errors import ArchiveError
-from leapwise.run.stored import pack, parts_of, unpack
+from leapwise.run.class_tags import pack, parts_of, unpack
 from leapwise.storage.archive import ARCHIVE_FORMAT
 
 KERNEL = lw.HMC(0.3, 4, metric=lw.DenseMetric(cases.COVARIANCE))

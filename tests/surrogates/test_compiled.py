@@ -10,8 +10,8 @@ import pytest
 from conformance import evaluations, positions
 
 from leapwise.surrogates.base import Expansion, FittedExpansion
-from leapwise.surrogates.bases import RationalQuadratic, SumBasis
 from leapwise.surrogates.compiled import compile_surrogate
+from leapwise.surrogates.features import RationalQuadratic, SumBasis
 from leapwise.surrogates.fitc import FITC
 from leapwise.surrogates.gp import GaussianProcess
 from leapwise.surrogates.gp_posterior import Hyperparameters

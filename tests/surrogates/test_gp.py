@@ -13,7 +13,7 @@ from conformance import SurrogateConformance, evaluations
 from leapwise.errors import InputError
 from leapwise.problems.elliptic import elliptic_pde
 from leapwise.run import sample
-from leapwise.surrogates.bases import RadialBasis, RationalQuadratic, SquaredExponential
+from leapwise.surrogates.features import RadialBasis, RationalQuadratic, SquaredExponential
 from leapwise.surrogates.fitc import FITC
 from leapwise.surrogates.gp import FittedProcess, GaussianProcess, GradientKernelBasis
 from leapwise.surrogates.gp_posterior import Hyperparameters

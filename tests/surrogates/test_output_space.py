@@ -7,9 +7,9 @@ import pytest
 from conformance import assert_close, differences
 
 import leapwise as lw
-from leapwise.surrogates.bases import SoftplusBasis
 from leapwise.surrogates.compiled import compile_surrogate
 from leapwise.surrogates.emulator import CubicBasis, CubicForms, Emulator
+from leapwise.surrogates.features import SoftplusBasis
 from leapwise.surrogates.output_space import TOLERANCE, QuadraticPotential, condense
 from leapwise.surrogates.outputs import OutputSurrogate
 from leapwise.surrogates.training import TrainingSet

@@ -26,9 +26,9 @@ from leapwise.execution import Counts, Evaluation, Evaluator
 from leapwise.execution.evaluator import require_unchanged
 from leapwise.kernels import State, Streams
 from leapwise.results import Cost, LazyRecord, Record
+from leapwise.run.class_tags import pack, parts_of, unpack
 from leapwise.run.recorder import Block, beside, in_parameters, joined
 from leapwise.run.request import Request, describe, versions
-from leapwise.run.stored import pack, parts_of, unpack
 from leapwise.storage import Header, Ledger, LedgerWarning
 from leapwise.storage.replay import Replay
 from leapwise.surrogates.base import fingerprint

@@ -4,7 +4,7 @@
 `base`              interfaces `Surrogate` and `Fitted`; sums of features
 `training`          exact evaluations as training data
 `whitening`         whitened coordinates, in which all surrogates are trained
-`bases`, `trend`    features: hidden units, kernel nodes, quadratic and radial terms, the guard
+`features`, `trend` features: hidden units, kernel nodes, quadratic and radial terms, the guard
 `ridge`, `online`   ridge regression with a chosen strength; adding rows to a solved regression
 `network`           random-basis networks of the paper: softplus and radial
 `quadratic`         a quadratic with radial terms and hidden units

@@ -55,8 +55,7 @@ from typing import NamedTuple
 import numpy as np
 
 from leapwise.surrogates.base import Basis, Expansion, Fitted, FittedExpansion
-from leapwise.surrogates.bases import RadialBasis, SoftplusBasis, SumBasis, softplus, softplus_and_slope
-from leapwise.surrogates.compiled_kernels import (
+from leapwise.surrogates.compiled_radial import (
     BatchFunction,
     FusedProcess,
     KernelBasis,
@@ -67,6 +66,7 @@ from leapwise.surrogates.compiled_kernels import (
     radial_terms,
 )
 from leapwise.surrogates.emulator import CubicForms, Emulator
+from leapwise.surrogates.features import RadialBasis, SoftplusBasis, SumBasis, softplus, softplus_and_slope
 from leapwise.surrogates.gp import GradientKernelBasis
 from leapwise.surrogates.output_space import Potential, QuadraticPotential
 from leapwise.surrogates.outputs import FittedOutputs

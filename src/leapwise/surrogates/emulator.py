@@ -37,7 +37,7 @@ from functools import cached_property
 
 import numpy as np
 
-from leapwise.surrogates.bases import SoftplusBasis, quadratic_forms, sigmoid
+from leapwise.surrogates.features import SoftplusBasis, quadratic_forms, sigmoid
 from leapwise.surrogates.ridge import solve_ridge
 from leapwise.surrogates.trend import TrendBasis
 

@@ -29,7 +29,7 @@ import numpy as np
 
 from leapwise.checks import require_whole
 from leapwise.surrogates.base import Expansion, FittedExpansion
-from leapwise.surrogates.bases import RadialBasis, RadialProfile
+from leapwise.surrogates.features import RadialBasis, RadialProfile
 from leapwise.surrogates.gp import KernelName, require_hyperparameters, require_profile
 from leapwise.surrogates.gp_posterior import (
     NOISE_FLOOR,

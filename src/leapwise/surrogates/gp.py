@@ -29,7 +29,7 @@ import numpy as np
 from leapwise.checks import require_flag, require_whole
 from leapwise.errors import InputError
 from leapwise.surrogates.base import Basis, Expansion, FittedExpansion
-from leapwise.surrogates.bases import (
+from leapwise.surrogates.features import (
     RadialBasis,
     RadialProfile,
     RationalQuadratic,

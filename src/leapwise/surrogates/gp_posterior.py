@@ -67,7 +67,7 @@ from scipy.linalg import solve_triangular
 from scipy.linalg.lapack import dpotrf, dpotri
 
 from leapwise.checks import require_positive
-from leapwise.surrogates.bases import RadialProfile
+from leapwise.surrogates.features import RadialProfile
 from leapwise.surrogates.training import WhiteSet
 
 #: The noise is at least this share of the amplitude: small enough for exact data, large enough to factorise in double
@@ -157,7 +157,7 @@ class Covariance:
 
     Examples
     --------
-    >>> from leapwise.surrogates.bases import SquaredExponential
+    >>> from leapwise.surrogates.features import SquaredExponential
     >>> covariance = Covariance(SquaredExponential(), 1.0, 2.0, 0.1)
     >>> here = ObservedRows(np.zeros((1, 2)), np.array([0]))
     >>> np.abs(covariance.between(here, here)).tolist()

@@ -43,7 +43,7 @@ from scipy.linalg import solve_triangular
 from leapwise.checks import require_positive, require_whole
 from leapwise.errors import InputError
 from leapwise.surrogates.base import Basis, Expansion, FittedExpansion
-from leapwise.surrogates.bases import RadialBasis, SoftplusBasis, SquaredExponential
+from leapwise.surrogates.features import RadialBasis, SoftplusBasis, SquaredExponential
 from leapwise.surrogates.online import RowUpdater
 from leapwise.surrogates.ridge import (
     PrimalSolver,

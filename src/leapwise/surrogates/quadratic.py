@@ -79,7 +79,7 @@ from scipy.linalg.lapack import dpotrs
 
 from leapwise.checks import require_flag, require_positive, require_whole
 from leapwise.surrogates.base import Expansion
-from leapwise.surrogates.bases import SumBasis
+from leapwise.surrogates.features import SumBasis
 from leapwise.surrogates.network import FittedNetwork, LeastSquaresProblem, require_finite
 from leapwise.surrogates.online import RowUpdater
 from leapwise.surrogates.ridge import (

@@ -30,7 +30,7 @@ import numpy as np
 
 from leapwise.checks import require_dim, require_flag
 from leapwise.surrogates.base import Basis
-from leapwise.surrogates.bases import SoftplusBasis, SumBasis
+from leapwise.surrogates.features import SoftplusBasis, SumBasis
 
 #: Scales of the radial terms, relative to the typical squared distance d: a factor of 4 to either side. A guess.
 RADIAL_SCALES = np.array([0.25, 1.0, 4.0])

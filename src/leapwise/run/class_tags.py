@@ -43,14 +43,14 @@ from leapwise.surrogates import (
     Whitening,
 )
 from leapwise.surrogates.base import Expansion
-from leapwise.surrogates.bases import (
+from leapwise.surrogates.emulator import CubicBasis, CubicForms, Emulator, OutputFeatures
+from leapwise.surrogates.features import (
     RadialBasis,
     RationalQuadratic,
     SoftplusBasis,
     SquaredExponential,
     SumBasis,
 )
-from leapwise.surrogates.emulator import CubicBasis, CubicForms, Emulator, OutputFeatures
 from leapwise.surrogates.fitc import FittedFITC, SparsePosterior
 from leapwise.surrogates.gp import FittedProcess, GradientKernelBasis
 from leapwise.surrogates.gp_posterior import Covariance, ObservedRows, Posterior

@@ -7,8 +7,8 @@ import pytest
 from conformance import assert_close, differences
 
 from leapwise.errors import InputError
-from leapwise.surrogates import bases as bases_module
-from leapwise.surrogates.bases import (
+from leapwise.surrogates import features as features_module
+from leapwise.surrogates.features import (
     RadialBasis,
     RationalQuadratic,
     SoftplusBasis,
@@ -87,7 +87,7 @@ class TestDerivatives:
     def test_blocks_of_rows_change_nothing(self, basis, white, weights, monkeypatch):
         matrix = white[:, :, None] * white[:, None, :]
         whole = basis.hessian(white, weights), basis.trace(white, weights, matrix)
-        monkeypatch.setattr(bases_module, "MAX_ENTRIES", 2 * SIZE * DIM)
+        monkeypatch.setattr(features_module, "MAX_ENTRIES", 2 * SIZE * DIM)
         np.testing.assert_allclose(basis.hessian(white, weights), whole[0], rtol=1e-12, atol=1e-14)
         np.testing.assert_allclose(basis.trace(white, weights, matrix), whole[1], rtol=1e-12, atol=1e-14)
 

@@ -40,7 +40,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from leapwise.surrogates.bases import RadialBasis, RadialProfile, RationalQuadratic, SquaredExponential
+from leapwise.surrogates.features import RadialBasis, RadialProfile, RationalQuadratic, SquaredExponential
 from leapwise.surrogates.gp import GradientKernelBasis
 from leapwise.surrogates.trend import RADIAL_SCALES, Guard
 
