@@ -1,7 +1,12 @@
-"""Trust: how many steps with exact gradients the draws need beside the surrogate.
+"""Trust: the share of the draws' steps that take exact gradients instead of the surrogate.
 
-None, if its predictions were right; all of them, if it could not learn the posterior or was surprised again and again.
-In between, a share of exact steps keeps chains from being held up where the surrogate is wrong.
+`judge` returns this share, and the reason if it is not 0. `leapwise.run.automatic` calls it after each adaptation.
+The *doubt* grows from 0 to 1 with sd(D) and with the share of surprises, and is at least 0.3 if mass was missed
+(`TrustSettings`). The share of exact steps is
+
+- 0 without doubt: the surrogate alone makes the draws;
+- the doubt if it is below one half: exact steps then move chains that are held up where the surrogate is wrong;
+- 1 otherwise: the surrogate did not learn the posterior, or had surprises again and again.
 """
 
 from __future__ import annotations
@@ -16,14 +21,14 @@ from leapwise.errors import SurrogateError
 
 @dataclass(frozen=True)
 class Trust:
-    """The share of exact steps, and why it is not zero."""
+    """The share of exact steps, and the reason if it is not 0."""
 
     exact_share: float
     reason: str = ""
 
 
 def judge(result: AdaptationResult) -> Trust:
-    """Return how far the surrogate of an adaptation can be trusted."""
+    """Return the share of exact steps that the draws need beside the surrogate, and the reason if it is not 0."""
     limits, useless = result.settings.trust, result.settings.stopping.useless
     doubt = max(
         (result.sd - limits.good) / (useless - limits.good),

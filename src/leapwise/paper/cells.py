@@ -5,7 +5,7 @@ used again as long as its settings and the code that computed it are the same. "
 command line and its plots, plus the module that computes the cell and the modules of `leapwise.paper` that it imports.
 Comments, docstrings and layout do not count.
 
-The whole module is compared, also its captions and drawing code: to change the picture of a figure computes its cells
+The whole module is compared, also its captions and drawing code. A change of the picture makes its cells be computed
 again. Drawing code that many figures share is in `leapwise.paper.figure`, which is not compared.
 """
 

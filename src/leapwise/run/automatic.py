@@ -1,12 +1,14 @@
 """The self-tuned run: adapt a surrogate, judge it, fall back on HMC, retry.
 
 1. *Adapt.* `plan_for` says how many exact evaluations warm-up may spend; `adapt` trains a surrogate within them.
-2. *Judge.* Trust says which share of the steps must take exact gradients: none, some (a `Mixture` of the surrogate's
-   kernel and HMC), or all.
-3. *Fall back.* If the surrogate cannot be trained, or is not trusted at all, and the target has a gradient, HMC with
-   exact gradients takes over (`Adapted.kernel` is None). Without a gradient that is an error with its remedies.
-4. *Retry.* HMC's own warm-up evaluates many gradients where the mass is. `learn_from_hmc` trains a surrogate on them;
-   if it earns full trust, it makes the draws after all.
+2. *Judge.* `leapwise.adaptation.judge`, which only this module calls, returns the share of exact steps that the draws
+   need. If it is 0, the surrogate's kernel makes the draws. If it is less than 1, they are made by a `Mixture` of that
+   kernel and HMC. Without a gradient there are no exact steps, and a surrogate that is useless is an error.
+3. *Fall back.* If the surrogate cannot be trained, or the share is 1, and the target has a gradient, HMC with exact
+   gradients takes over (`Adapted.kernel` is None). There are two exceptions, in which half of the steps are exact: the
+   user has set a limit of evaluations, or the surrogate is good enough for jumps between several modes.
+4. *Retry.* HMC's own warm-up evaluates many gradients where the mass is. `learn_from_hmc` trains a surrogate on them.
+   If `judge` returns a share of 0 for it, and it predicts what HMC has seen, it makes the draws after all.
 """
 
 from __future__ import annotations
@@ -176,7 +178,7 @@ def _phase_and_quality(phase: str, sd: float) -> str:
 def _judged(
     outcome: AdaptationResult, record: EvaluationRecord, streams: Streams, plan: AdaptationPlan
 ) -> Adapted:
-    """Choose the kernel of the draws, by how far the surrogate is trusted."""
+    """Choose the kernel of the draws, by the share of exact steps that they need."""
     evaluator, target = record.evaluator, record.evaluator.target
     left = plan.most - evaluator.counts.n_exact if plan.is_limited else plan.most
     refuse_absurd_width(record, outcome.kernel, left)
@@ -349,7 +351,7 @@ def learn_from_hmc(
     n_draws: int,
     progress: Progress,
 ) -> Adapted | None:
-    """Train a surrogate on what HMC has evaluated in its warm-up; return None unless it earns full trust.
+    """Train a surrogate on what HMC has evaluated in its warm-up; return None unless the draws need no exact steps.
 
     Parameters
     ----------
@@ -358,7 +360,7 @@ def learn_from_hmc(
         Holds all evaluations of HMC.
     streams : Streams
     metric : EuclideanMetric
-        As HMC has learned it so far; its inverse is the covariance that whitens positions.
+        As HMC has learned it so far; its inverse is the covariance of the first frame.
     state : State
         Where HMC's chains are.
     n_draws : int
@@ -406,7 +408,7 @@ def _chosen_from_hmc(seen: TrainingSet, state: State) -> TrainingSet:
 
 
 def _predicts(kernel: SurrogateTransition, seen: TrainingSet, state: State) -> bool:
-    """Whether the surrogate predicts what HMC has seen, at any height: it may have learned one region of it only.
+    """Whether the surrogate predicts what HMC has seen, high potentials too: it may know one region of it only.
 
     It must predict the states of the chains, too. A chain that starts where the surrogate is far too high accepts
     hardly any move.

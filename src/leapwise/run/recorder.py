@@ -1,4 +1,8 @@
-"""Positions and statistics of steps, as arrays: recorded step by step, joined in time and side by side."""
+"""What each step of the chains leaves: its position and its statistics, as arrays.
+
+A `Recorder` is filled step by step, in warm-up and in the draws. Its `Block`s are joined in time or side by side. It
+holds no evaluations and trains nothing; the evaluations of warm-up are in `leapwise.adaptation.record`.
+"""
 
 from __future__ import annotations
 

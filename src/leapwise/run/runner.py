@@ -1,4 +1,22 @@
-"""One run: warm-up, then draws, then the result; an interrupted run has a result too."""
+"""One run: warm-up, then draws, then the result.
+
+`Runner.run` makes these calls in order:
+
+1. `RunStore.recheck`: with a ledger, one recorded position is evaluated again, to see that the target is the same.
+2. `_warm_up` finds the kernel of the draws:
+
+   - `_restore_warm_up`: if the ledger has the end of warm-up, it is taken from there, and the rest of 2 is left out;
+   - `_adapt`: the default method `Auto` trains a surrogate (`automatic.plan_for`, `automatic.adapt`);
+   - `find_start`: other methods find positions to start from;
+   - `_tune`: if there is no kernel yet, one is tuned by its own steps. That is so for other methods, and for HMC where
+     the surrogate is not trusted. Then `_retry` trains a surrogate on HMC's evaluations (`automatic.learn_from_hmc`);
+   - `_save_warm_up` writes the end of warm-up to the ledger.
+3. `_chain_groups` makes the chain groups of the draws, continued from their checkpoints if there are some.
+4. `draw`, or `draw_in_threads` on an executor, makes the draws (`production`).
+5. `require_frozen` checks that the surrogate has not changed since before the first draw.
+6. `_result` collects everything. It is also called after an interrupt, which then returns what there is so far, and
+   after an error, which has it as its attribute ``run``.
+"""
 
 from __future__ import annotations
 

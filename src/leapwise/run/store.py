@@ -5,6 +5,10 @@ decide which draws are made, and the log-density at one recorded position, which
 
 Besides evaluations a ledger holds checkpoints: the end of warm-up, blocks of draws, and the states of the chains. They
 save a resumed run the steps up to there. Without them it reaches the same draws by replaying every evaluation.
+
+Three parts share the work. `leapwise.storage` writes and reads the file, and does not know what a run is. This module
+decides what of a run is written, and when it may be used again. `leapwise.run.class_tags` lists the classes of which
+objects in checkpoints may be.
 """
 
 from __future__ import annotations
