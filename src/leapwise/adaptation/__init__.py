@@ -1,24 +1,44 @@
 """The adaptation of a self-tuned run: train a surrogate on as few exact evaluations as possible.
 
-================== ===================================================================================
-`adapt`            the stages in order
-`settings`         every constant with its reason, and switches of the stages
-`record`           exact evaluations, and how well they were predicted
-`initialise`       find the typical set: by descent, or on emulated outputs
-`minimise`         BFGS from any start, and the curvature at the minimum
-`surrogate_chains` chains on the surrogate alone
-`explore`          chains that move on the surrogate and are tested by exact evaluations
-`selection`        which surrogates are trained, and which one is used
-`coverage`         evaluations beyond the outermost draws, along curved ridges too
-`tails`            far out along the profiles of single parameters
-`modes`            search for separate modes, and jumps between them
-`stopping`         what a surrogate of given quality is worth, and when to stop
-`tune`             the kernel of the draws, and the components it jumps between
-`trust`            how many exact steps the draws need beside the surrogate
-================== ===================================================================================
+The stages, in the order in which `adapt` runs them; 2 to 6 repeat until enough is learned:
 
-Words: U is the potential, D = U - U~ its discrepancy from the surrogate. The *frame* is a `Whitening`, coordinates in
-which the posterior is about standard normal. *Cold* chains explore the posterior itself, *tempered* ones a flatter one.
+================== ================================== ==================================================================
+stage              where                              what it does
+================== ================================== ==================================================================
+1. initialise      `initialise`                       finds the typical set: by descent, or on emulated outputs
+2a. explore        `explore`                          moves chains on the surrogate; exact evaluations test the moves
+2b. select         `selection`                        trains several surrogates, and uses the one that predicts best
+3. search          `modes`                            looks for other modes, and keeps chains in the known ones
+4. cover           `coverage`, `tails`                evaluates beyond the outermost draws, for mass that was missed
+5. check           `explore.check_exact_trajectories` compares the surrogate with a few exact trajectories
+6. stop            `stopping`                         says whether it pays to learn on
+7. tune            `tune`, `modes.find_jumps`         chooses the kernel of the draws, and its jumps
+8. trial moves     `explore.try_moves`                tests the surrogate at a few moves of that kernel
+9. tails           `tails.hidden_in_tails`            looks once more for tails that draws of that kernel would cut
+================== ================================== ==================================================================
+
+Helpers, which several stages use:
+
+================== =====================================================================================================
+`adapt`            calls the stages, and returns the kernel of the draws
+`settings`         every constant with its reason, and switches of the stages
+`record`           the exact evaluations of warm-up, and how well they were predicted
+`minimise`         BFGS from any start, and the curvature at the minimum (`measure_curvature`)
+`surrogate_chains` chains on the surrogate alone: step sizes, draws of the surrogate, and the frame
+`trust`            the share of exact steps that the draws need; `leapwise.run.automatic` calls it after the adaptation
+================== =====================================================================================================
+
+Words that all of them use:
+
+- U is the potential, and D the *discrepancy*: the exact minus the predicted potential.
+- The *frame* is the `Whitening` in which the posterior is about standard normal. Lengths and distances are in its
+  units; `white` in a name means coordinates of a frame.
+- *Cold* chains target the posterior, *tempered* ones a flattened one; both move on the surrogate.
+- The *height* of a position is its potential minus the lowest one known. A position has *mass* if its height is that of
+  draws (`settings.HeightSettings` has the limits).
+- A *surprise* is an exact potential clearly below the prediction, at a position with mass.
+- A *wall* is a region where the surrogate is far too high, so that its chains never enter it. A *pocket* is a region
+  far from all training data where the surrogate is far too low, so that its chains stay in it.
 """
 
 from leapwise.adaptation.adapt import AdaptationResult, learn_from, run_adaptation

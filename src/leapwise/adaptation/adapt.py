@@ -3,19 +3,24 @@
 Its stages, in order:
 
 1. *Initialise* (`initialise`): descend to the typical set, measure its width.
-2. *Explore* (`explore`): chains move on the surrogate; each move is an exact test of it, then training data.
-   *Select* (`selection`): train several kinds of surrogate, use the one that predicts best.
-3. *Search for other modes* (`modes`), and put chains back into known modes that none of them reaches.
+2. *Explore* (`explore`): chains move on the surrogate. The exact evaluation at the end of each move first tests the
+   surrogate and is then training data. *Select* (`selection`): train several kinds of surrogate, use the one that
+   predicts best. This goes on until more learning would not pay, or the plan's limit is reached (`stopping`). If the
+   potential falls far below where the chains began, the typical set is found anew (`_Learning._restart`).
+3. *Search* for other modes (`modes`), and put chains back into known modes that none of them reaches.
 4. *Cover* (`coverage`, `tails`): evaluate beyond the outermost draws, where the surrogate may miss mass.
-5. *Check* (`explore`): compare with a few exact trajectories, if there are gradients.
-6. *Stop* (`stopping`): back to 2 if mass was missed or learning on pays, within the plan.
-7. *Tune* (`tune`): choose the kernel of the draws, with jumps where there are several modes or bent ones; try a few of
-   its moves, and look along the tails of single parameters once more.
-
-*Trust* (`trust`) then decides how many exact steps the draws need beside the surrogate.
+5. *Check* (`explore.check_exact_trajectories`): compare with a few exact trajectories, if there are gradients.
+6. *Stop* (`stopping`): back to 2 if a new mode or missed mass was found, if the check found surprises, or if the
+   surrogate is poor but gets better, within the limits of the plan.
+7. *Tune* (`tune`): choose the kernel of the draws, with jumps where there are several modes or bent ones.
+8. *Trial moves* (`explore.try_moves`): test the surrogate at a few moves of this kernel, for log-densities with a
+   gradient and without a limit of the user's.
+9. *Tails* (`tails.hidden_in_tails`): look along the tails of single parameters once more, with draws of this kernel on
+   the surrogate, if that costs a small share of the draws.
 
 All of this is warm-up: none of its positions is kept as a draw. It leaves a frozen kernel, the states of the chains,
-and measures of how good the surrogate is.
+and measures of how good the surrogate is. From these measures `leapwise.run.automatic`, which called the adaptation,
+has `trust.judge` compute the share of exact steps that the draws need beside the surrogate.
 """
 
 from __future__ import annotations

@@ -1,22 +1,24 @@
 r"""Explore: chains that move on the surrogate and pay for one exact evaluation per move.
 
-**Exploring chains.** There is one cold chain for each chain of the run (at most eight) and a few tempered ones, whose
-posterior is flattened so that they go further out. In a round each moves by inner steps on the surrogate; the exact
-evaluation at the end is a comparison with the prediction first, and training data then. The move is accepted or
-rejected by the rule of the surrogate transition. Moves get longer while they are accepted and shorter while they are
-not. While the surrogate is still far off, every descent is accepted: this is search, and no draw is kept.
+**Exploring chains.** There is one cold chain for each chain of the run (at most eight) and a few tempered ones. Cold
+chains target the posterior, tempered ones a flattened one, so that they go further out; both move on the surrogate. In
+a round each chain makes some inner steps on the surrogate. The exact evaluation at their end is first compared with the
+prediction, and then added to the training data. The move is accepted or rejected by the rule of the surrogate
+transition. Moves get longer while they are accepted and shorter while they are not. While the surrogate is still far
+off, every descent is accepted: this is search, and no draw is kept.
 
-**Uncertain points.** A surrogate that has no data in a region can wall it off; chains then stay outside, and nothing
-they do shows it. So some evaluations go to points that the surrogate would hardly visit: tempered draws of it and
-points beside the data, where a Gaussian process has a large standard deviation and its mean minus two standard
-deviations is low. Where there are none, nothing is spent.
+**Uncertain points.** A surrogate that has no data in a region may be far too high there. Chains on it then meet a
+*wall*: they stay outside, and nothing they do shows it. So some evaluations go to points that the surrogate would
+hardly visit: tempered draws of it and points beside the data, where a Gaussian process has a large standard deviation
+and its mean minus two standard deviations is low. Where there are none, nothing is spent.
 
-**Exact trajectories.** A few trajectories with exact gradients follow the posterior itself, so they go where the
-surrogate may have a wall. They can show that it is wrong, not that it is right.
+**Check by exact trajectories** (`check_exact_trajectories`). A few trajectories with exact gradients follow the
+posterior itself, so they also go where the surrogate has a wall. They can show that it is wrong, not that it is right.
 
-**Trial moves.** Exploring chains shorten their moves while these leave the support, so their comparisons say little
-about the long moves of the draws: a surrogate knows no edge, and most draws may be proposed beyond it. Also, the last
-training has not been compared with anything. So a few moves of the final kernel are tried.
+**Trial moves** (`try_moves`, `check_support`). Exploring chains shorten their moves while these leave the support, so
+their comparisons say little about the long moves of the draws: a surrogate knows no edge, and most draws may be
+proposed beyond it. Also, the last training has not been compared with anything. So a few moves of the final kernel are
+tried.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class ExploringChains:
-    """Positions, exact potentials and inverse temperatures (1 for cold chains)."""
+    """Positions, exact potentials and inverse temperatures: 1 for cold chains, less for tempered ones."""
 
     position: np.ndarray  # (n, dim)
     potential: np.ndarray  # (n,)
@@ -56,7 +58,7 @@ class ExploringChains:
 
     @property
     def cold(self) -> np.ndarray:
-        """Which of them explore the posterior itself."""
+        """Which of them target the posterior, not a flattened one."""
         return self.exponent == 1.0
 
     @classmethod

@@ -1,12 +1,11 @@
 r"""Find the typical set: where the mass is, and how wide it is.
 
 **Log-densities** (`find`). The chain that starts lowest descends (`leapwise.adaptation.minimise`), along exact
-gradients or along differences. The curvature at its end gives the *frame*, coordinates in which the posterior is about
-standard normal, and a test of that end: how far a quadratic of this curvature would still fall,
-:math:`\tfrac12 g^T H^{-1} g`. If that is far, the descent continues in the frame, so that neither scales nor
-correlations slow it down. The other chains descend in this frame for a few steps; one that is still far up is put on
-the line to the lowest point, at the distance of the typical set. Draws from the normal distribution of the frame
-complete the first training set.
+gradients or along differences. The curvature at its end gives the frame, and a test of that end: with the gradient g
+and the Hessian H there, a quadratic would still fall by :math:`\tfrac12 g^T H^{-1} g`. If that is much, the descent
+continues in the frame, so that neither scales nor correlations slow it down. The other chains descend in this frame for
+a few steps; one that is still far up is put on the line to the lowest point, at the distance of the typical set. Draws
+from the normal distribution of the frame complete the first training set.
 
 **Forward models** (`find_by_outputs`). The model is run at draws from the prior. Then each chain repeatedly goes to the
 minimum of the potential with emulated outputs, no further than a radius that grows with success, and moves a little at
@@ -447,7 +446,7 @@ def follow_trust_regions(
 
 
 def _frame_at(lowest: OutputDescent, frame: Whitening) -> Whitening:
-    """Return coordinates from the curvature at the lowest position, nowhere wider than the prior."""
+    """Return the frame from the curvature at the lowest position, nowhere wider than the prior."""
     if lowest.curvature is None or not np.isfinite(lowest.curvature).all():
         return frame
     values, vectors = np.linalg.eigh(lowest.curvature)

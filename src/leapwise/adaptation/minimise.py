@@ -4,12 +4,13 @@ r"""Minimise the potential from wherever a chain starts, and measure the curvatu
 potential is :math:`10^{12}` above its minimum, or next to where it is infinite. So BFGS starts with a short step that
 grows as long as it succeeds, and shortens a trial of infinite potential by ten. Each line is searched by cubic
 interpolation through the values and slopes at its ends (Nocedal and Wright, 2006, section 3.5), until the potential has
-fallen enough and the slope along it has too. The inverse Hessian is the dense one of BFGS,
+fallen enough and the slope along it has too. After a step s that changed the gradient by y, the estimate of the inverse
+Hessian :math:`H^{-1}` becomes that of BFGS,
 
-.. math:: H \leftarrow (I - \rho s y^T) H (I - \rho y s^T) + \rho s s^T, \qquad \rho = 1 / y^T s,
+.. math:: H^{-1} \leftarrow (I - \rho s y^T) H^{-1} (I - \rho y s^T) + \rho s s^T, \qquad \rho = 1 / y^T s,
 
-in the coordinates of a frame. A descent ends where :math:`\tfrac12 g^T H g`, how far a quadratic would still fall, is
-small. Whether that estimate was right is shown by the curvature, which is measured next.
+in the coordinates of a frame. A descent ends where :math:`\tfrac12 g^T H^{-1} g`, how far a quadratic would still fall
+from the gradient g, is small. Whether that estimate was right is shown by the curvature, which is measured next.
 
 **Curvature.** With gradients, one gradient is evaluated a step away along each axis. With values alone, one value is
 evaluated on each side and one for each pair of axes. `StepLengths` finds steps along which the potential rises by
@@ -320,7 +321,7 @@ class LocalCurvature:
     Attributes
     ----------
     frame : Whitening
-        Coordinates in which it is about the identity, centred there.
+        The frame in which it is about the identity, centred there.
     gradient : ndarray of shape (dim,)
     falls : float
         How far a quadratic of this curvature would still fall.
@@ -387,7 +388,7 @@ def _by_gradients(
 def _by_values(
     record: EvaluationRecord, low: LocalMinimum, axes: np.ndarray, unsure: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the same from values, and the gradient along the axes, zero along those of unit curvature."""
+    """Return the Hessian as `_by_gradients`, from values, and the gradient along the axes; 0 along all but `unsure`."""
     dim, n = len(axes), len(unsure)
     steps = StepLengths(low.position, axes[:, unsure], record.settings.curvature)
     both_ways = np.zeros((2, n))

@@ -4,6 +4,9 @@ Every exact evaluation is first a test of the surrogates, since it is compared w
 of the training set. The quality of a candidate is sd(D), the standard deviation of the discrepancy D (exact minus
 predicted potential) over such comparisons. Only differences of D matter for acceptance, so D is measured from its
 median.
+
+This record is of warm-up, and its evaluations are what surrogates are trained on. What each step of a chain leaves,
+in the draws too, is kept by `leapwise.run.recorder`.
 """
 
 from __future__ import annotations
@@ -126,7 +129,7 @@ class EvaluationRecord:
         return found
 
     def leave_out(self, first: int, height: float) -> None:
-        """Do not train on evaluations from number `first` on, except potentials below `height`.
+        """Do not train on evaluations from number `first` on, except potentials below `height` (an absolute one here).
 
         Descents from far away pass where there are no draws; training there makes a surrogate worse elsewhere.
         """

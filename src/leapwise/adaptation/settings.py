@@ -4,10 +4,12 @@
 ``Auto(settings=...)``; `EvaluationRecord.settings` carries them to every stage. `StageSwitches` turns whole stages off:
 `benchmarks/ablation.py` does that to measure what each stage is worth.
 
-A comment says *derived* where a value follows from a formula. Everything else is a *guess*: it was chosen once and
-works on the built-in problems and on the posteriors of ``benchmarks/posteriordb``, but other values were not compared.
-Lengths are in units of the frame (coordinates in which the posterior is about standard normal) unless a comment names
-another unit. A *height* is a potential minus the lowest known. D is the discrepancy, exact minus predicted potential.
+Most values were chosen by hand, not optimised. The mark *Guess* means: chosen once, and works on the built-in problems
+and on the posteriors of ``benchmarks/posteriordb``, but other values were not compared and may be better. *Derived*
+means that the value follows from a formula. A comment without a mark gives a reason, but the value is a guess too.
+
+Lengths are in units of the frame (see `leapwise.adaptation`) unless a comment names another unit. The *height* of a
+position is its potential minus the lowest one known. D is the discrepancy, exact minus predicted potential.
 """
 
 from __future__ import annotations
@@ -28,15 +30,13 @@ class StageSwitches:
     uncertain_points: bool = True  # evaluate where the Gaussian process is uncertain and may be too high
     restart: bool = True  # begin again where the potential falls far below what was found first
     narrow_frame: bool = True  # narrow the frame when no chain moves
-    narrow_places: bool = (
-        True  # halve the inner step if chains with smaller steps reach places that it cannot
-    )
+    narrow_places: bool = True  # halve the inner step if smaller ones reach narrow regions that it cannot
     search_outputs: bool = True  # search the prior for other modes (targets whose outputs are emulated)
     search_density: bool = True  # search around the known mode for others (log-densities with a gradient)
     restore_modes: bool = True  # put chains back into modes that none of them visits any more
     beyond: bool = True  # evaluate beyond the outermost draws of the surrogate
     ridges: bool = True  # continue curved ridges there, beside straight steps
-    pockets: bool = True  # evaluate draws of the surrogate that are far from all training data
+    pockets: bool = True  # evaluate draws of the surrogate far from all data: it may be far too low there
     tails: bool = True  # follow the tails of single parameters, before learning ends and at its end
     exact_trajectories: bool = True  # compare with a few exact trajectories (targets with a gradient)
     patience: bool = True  # learn on while the surrogate is poor and gets better
@@ -72,7 +72,7 @@ class HeightSettings:
         return typical_height(dim)
 
     def mode(self, dim: int) -> float:
-        """Return the height up to which a separate place counts as a mode with mass."""
+        """Return the height up to which a separate position counts as a mode with mass."""
         return 0.5 * self.training(dim)
 
     def surprise(self, dim: int) -> float:
@@ -235,12 +235,12 @@ class ChainSettings:
     jitter: float = 0.25
     #: A trajectory takes so many steps at most: a surrogate that needs more is too rough to be worth it. Guess.
     max_steps: int = 24
-    #: A step accepted less than `rarely` at more than the share `few_places` of places is halved. Guess.
+    #: A step accepted less than `rarely` at more than the share `few_places` of positions is halved. Guess.
     rarely: float = 0.3
     few_places: float = 0.015
     max_halvings: int = 3
     finer_steps: int = 10
-    #: Above this acceptance of the longest step the surrogate is nearly normal and has no narrow places. Guess.
+    #: Above this acceptance of the longest step the surrogate is nearly normal and has no narrow regions. Guess.
     nearly_normal: float = 0.93
     #: Chains, discarded steps and kept steps that the frame is learned from. Guess.
     n_chains: int = 64
@@ -271,8 +271,8 @@ class ExploreSettings:
     n_uncertain: int = 4
     apart: float = 0.5
     unsure: float = 0.5
-    #: Uncertain points: inverse temperatures of the pool, its size for each, and steps. Few steps from many places, so
-    #: that rounding does not grow into other points on another machine. Guess.
+    #: Uncertain points: inverse temperatures of the pool, its size for each, and steps. Few steps from many positions,
+    #: so that rounding does not grow into other points on another machine. Guess.
     pool_exponents: tuple[float, ...] = (0.4, 0.15)
     pool_size: int = 48
     pool_steps: int = 4
@@ -311,7 +311,7 @@ class ScoreSettings:
 class CoverageSettings:
     """Evaluations beyond the outermost draws of the surrogate (`coverage`)."""
 
-    #: Draws of the surrogate, steps from few chains, and from many places. Guess.
+    #: Draws of the surrogate, steps from few chains, and from many positions. Guess.
     n_draws: int = 192
     n_steps: int = 16
     n_few_steps: int = 5
@@ -326,12 +326,12 @@ class CoverageSettings:
     outwards: tuple[float, float] = (0.4, 1.2)
     #: Least distance between points that are continued. Guess.
     apart: float = 0.7
-    #: Draws far from all data that are evaluated, and how often the way back is halved. Guess.
+    #: Pockets: draws far from all data that are evaluated, and how often the way back to the data is halved. Guess.
     n_pockets: int = 2
     n_halvings: int = 2
     #: A surprise is grave if the potential is so far below the prediction. Guess.
     grave: float = 2.0
-    #: A prediction below all that is known and too low by this is a pit. Guess.
+    #: A *pit* is a prediction below all known potentials that is too low by this. Guess.
     pit: float = 10.0
     #: Where no data are near, draws may be off by this, or by so many sd(D). Guess.
     off: float = 2.0
@@ -401,11 +401,11 @@ class ModeSettings:
     #: A rise of the surrogate above both ends that chains hardly climb, e^-4; points on the way. Derived, guess.
     barrier: float = 4.0
     n_on_the_way: int = 9
-    #: Chains from each place, their steps, and how many are kept. Guess.
+    #: Jumps: chains from each place (a position that may lie in a mode of its own), their steps, steps kept. Guess.
     n_each: int = 16
     n_steps: int = 24
     n_kept: int = 12
-    #: Places looked at, and known positions that may be such. Guess.
+    #: Jumps: places at most, and known positions that may become places. Guess.
     max_places: int = 16
     max_known: int = 128
     #: Share of draws that two clouds exchange from which on they are one mode. Guess.
@@ -554,16 +554,16 @@ class StoppingSettings:
 
 @dataclass(frozen=True)
 class TrustSettings:
-    """How many exact steps the draws need beside the surrogate (`trust`)."""
+    """The share of exact steps that the draws need beside the surrogate, from the doubt about it (`trust`)."""
 
-    #: sd(D) up to which trust is full; there is none from `StoppingSettings.useless` on. Guess.
+    #: sd(D) up to which there is no doubt; it is 1 from `StoppingSettings.useless` on. Guess.
     good: float = 0.5
-    #: Share of surprises up to which trust is full, and from which on there is none. Guess.
+    #: Share of surprises up to which there is no doubt, and from which on it is 1. Guess.
     few_surprises: float = 0.1
     many_surprises: float = 0.4
-    #: Doubt if the last look beyond the outermost draws found missed mass. Guess.
+    #: The least doubt if the last look beyond the outermost draws found missed mass. Guess.
     missed: float = 0.3
-    #: A larger share of exact steps is not worth the rest. Guess.
+    #: From this doubt on all steps are exact: with so many exact ones the others are not worth having. Guess.
     most_mixed: float = 0.5
 
 

@@ -2,7 +2,7 @@
 
 The kernel of the draws (`SurrogateTransition`) moves by inner steps on the surrogate and then pays for one exact value.
 Here only its inner steps are used: to move the exploring chains, to draw from the surrogate, to choose step sizes, and
-to learn the *frame*, coordinates in which the surrogate's posterior is about standard normal.
+to learn the frame in which the surrogate's posterior is about standard normal.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ def find_step_size(
     wanted : float, optional
         Mean acceptance, ``settings.chains.acceptance`` if not given.
     everywhere : bool
-        Whether narrow places count too (`_for_narrow_places`).
+        Whether the step size must also suit the narrow regions of the posterior (`_for_narrow_places`).
     jumps : Jumps, optional
     settings : AdaptationSettings
     """
@@ -163,10 +163,10 @@ def _for_narrow_places(
     jumps: Jumps | None,
     settings: AdaptationSettings,
 ) -> float:
-    """Return the step size, halved until chains with half of it reach no places that it cannot reach.
+    """Return the step size, halved until chains with half of it reach no regions that it cannot reach.
 
     At the tips of a banana the valley is many times narrower than in its middle. Chains of the surrogate hardly ever go
-    where their step is unstable, so a mean over the places they visit does not show it. Chains with a finer step do.
+    where their step is unstable, so a mean over the positions they visit does not show it. Chains with a finer step do.
     """
     chains = settings.chains
     position = position[rng.integers(len(position), size=chains.n_chains)]
@@ -198,9 +198,9 @@ def learn_frame(
     jumps: Jumps | None = None,
     settings: AdaptationSettings = DEFAULT,
 ) -> Whitening:
-    """Return coordinates in which the surrogate's own posterior, or each of its modes, is about standard normal.
+    """Return the frame in which the surrogate's own posterior, or each of its modes, is about standard normal.
 
-    They come from draws of the surrogate and its gradients there (`fisher_metric`). The frame stays as it is if chains
+    It comes from draws of the surrogate and its gradients there (`fisher_metric`). The frame stays as it is if chains
     leave the range of floating-point numbers.
     """
     chains = settings.chains
