@@ -7,15 +7,17 @@ values are spent beyond the draws and compared with the predictions:
 - where the surrogate's ridge would go on from its outermost ends, and straight along its softest direction from a few
   other draws,
 - a step outwards from the outermost draws,
-- at draws that are far from all data, which may lie in a *pocket* where the surrogate is too low,
+- at draws that are far from all data, which may lie in a *pocket*: a region where the surrogate is far too low and
+  holds chains that belong elsewhere,
 - far out along the profiles of single parameters (`leapwise.adaptation.tails`).
 
 Where the potential is below the prediction and there is mass, a tempered chain is sent there, and learning goes on.
 
-**Ridges.** A thin banana leaves every straight line: a step along it, however well aimed, ends where there is no mass,
-and says nothing about the mass round the bend. So the surrogate's own ridge is traced inwards from its end: at two
-points a short step back, each brought to the bottom of the valley across. The parabola through the three shows how it
-bends, and half of that bend is continued outwards. Choosing these points costs no exact value.
+**Ridges.** Follow the ridge of the surrogate a little beyond its end. (A ridge of the density is a valley of the
+potential.) A straight step would not do: a thin banana bends away from it, so the step ends where there is no mass, and
+says nothing about the mass round the bend. Therefore the ridge is first traced inwards from its end, at two points a
+short step back, each brought to the bottom of the valley across. The parabola through the three points shows how the
+ridge bends, and half of that bend is continued outwards. Choosing these points costs no exact value.
 """
 
 from __future__ import annotations
@@ -82,8 +84,8 @@ def look_beyond(explorer: Explorer, n_draws: int = 4000) -> Literal["", "tail", 
 def surrogate_draws(explorer: Explorer, *, cold: bool = False) -> np.ndarray:
     """Return draws of the surrogate, ``(k, dim)``: from all data with mass, or from the cold chains.
 
-    From many places few steps suffice, which keeps rounding from growing into other draws: a run that is resumed
-    elsewhere must look at the same places. From few places it takes many steps.
+    From many positions few steps suffice. Few steps also keep rounding errors small: a run that is resumed on another
+    machine must look at the same positions. From the few cold chains it takes many steps.
     """
     settings, frame, rng = explorer.settings.coverage, explorer.frame, explorer.rng
     position, n_steps = explorer.chains.position[explorer.chains.cold], settings.n_steps
@@ -106,7 +108,7 @@ def points_beyond(explorer: Explorer, draws: np.ndarray) -> np.ndarray:
     settings, rng, surrogate = explorer.settings.coverage, explorer.rng, explorer.candidates.surrogate
     if not len(draws):
         return draws
-    # In their own units: the frame may be that of a ridge's middle, and its ends would all look far out.
+    # In a frame of these draws: the explorer's may be that of a ridge's middle, where all its ends look far out.
     own = Whitening.from_positions(draws) if len(draws) > 2 * draws.shape[1] else explorer.frame
     white = own.to_white(draws)
     order = np.argsort(-np.linalg.norm(white, axis=1))
@@ -125,7 +127,7 @@ def points_beyond(explorer: Explorer, draws: np.ndarray) -> np.ndarray:
 
 
 def _ridge_ends(explorer: Explorer, own: Whitening, white: np.ndarray) -> np.ndarray:
-    """Return where the ridge would go on from its outermost ends, in units of the frame."""
+    """Return where the ridge would go on from its outermost ends, in coordinates of the frame `own`."""
     settings = explorer.settings.coverage
     white = white[np.argsort(-np.linalg.norm(white, axis=1))[: settings.n_far]]
     length = _lengths(explorer.rng, settings.along, len(white))
@@ -142,8 +144,9 @@ def _lengths(rng: np.random.Generator, limits: tuple[float, float], n: int) -> n
 def _check_pockets(explorer: Explorer, draws: np.ndarray) -> float:
     """Evaluate draws of the surrogate that are far from all data, and train on the way back where it is wrong.
 
-    Potentials far above the lowest are not trained on, so points on the way back are evaluated too. Returned is about
-    the share of draws that lie in pockets, or where there are no data and the surrogate is wrong.
+    Potentials far above the lowest are not trained on, so points on the way back to the data are evaluated too. The
+    return value is about the share of draws that lie in pockets (see the module), or where there are no data and the
+    surrogate is wrong.
     """
     record, rng, candidates = explorer.record, explorer.rng, explorer.candidates
     settings = explorer.settings.coverage
@@ -186,7 +189,7 @@ def continue_ridge(
     length: np.ndarray,
     settings: CoverageSettings = DEFAULT.coverage,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the bottom of the valley at positions, and where it would go on from there, away from the middle.
+    """Return the bottom of the potential's valley at positions, and where it would go on, away from the middle.
 
     Parameters
     ----------

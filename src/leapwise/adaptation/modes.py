@@ -1,27 +1,35 @@
 r"""Modes: find separate ones, keep the known ones, and jump between them.
 
-**Other modes.** Parameters may be exchanged, mirrored, or one fast process taken for another slow one. The data are
-then fitted in several places, and chains that began near one of them never show the others. With emulated outputs a
-descent is cheap, two or three runs of the model from anywhere in the prior, so some are made before learning ends
-(`search_prior`). Most arrive at known mass; where others end and there is mass, cold chains are put, which explore it.
-No descent of n ends in a mode to which a share p of the prior descends with probability :math:`(1-p)^n`: with n = 16
-and p = 1/5 that is 3 in 100, with p = 1/50 it is the usual case. Where some were found there may be more, so the search
-is repeated from where descents on the surrogate end.
+**Search for other modes.** Parameters may be exchanged or mirrored, or a fast process may be mistaken for a slow one.
+Several separate regions then fit the data, and chains that began in one of them never show the others. What is done
+depends on the target:
 
-A log-density with a gradient has no prior to draw from and no outputs to emulate. Its descents begin all round the
-known mode, at 6 to 60 times its width, and the first step of each is Newton's with the curvature of that mode: where
-the posterior is about normal, one step arrives (`search_around`). A second mode of the same width is reached from all
-positions nearer to it, about half of them in any dimension; one half as wide hardly ever in many dimensions.
+- *Forward models* (`search_prior`). With emulated outputs a descent from anywhere in the prior is cheap: two or three
+  runs of the model. So some descents are made before learning ends. Most arrive at known mass. Where others end and
+  there is mass, cold chains are put, which explore it. The probability that none of n descents finds a mode is
+  :math:`(1-p)^n`, where p is the share of the prior that descends to this mode. With n = 16 and p = 1/5 that is 0.03;
+  with p = 1/50 it is 0.72, so such a mode is usually missed. If modes were found there may be more, so the search is
+  repeated from where descents on the surrogate end.
+- *Log-densities with a gradient* (`search_around`). There is no prior to draw from and there are no outputs to emulate.
+  Descents begin all round the known mode, at 6 to 60 times its width, and the first step of each is Newton's with the
+  curvature of that mode: where the posterior is about normal, one step arrives. A second mode of the same width is
+  reached from all positions nearer to it, about half of them in any dimension; one half as wide hardly ever in many
+  dimensions.
+- *Log-densities without a gradient*. No search is made. Modes are found only if chains start near them; where the user
+  gives no ``init=``, two further starts, further out, make that a little more likely (`initialise.with_more_starts`).
+
+If the user limits the evaluations (``tune=``, ``max_evaluations=``), no search is made for any target.
 
 **Known modes.** A chain that leaves a mode while the surrogate is still poor may leave it empty, and nothing that the
 others meet would show it. So chains on the surrogate must be able to reach each mode found; if none does, the chain
 that began there is put back (`KnownModes`).
 
 **Jumps.** Exploring chains may be in several modes with a barrier between them. Draws could then be right within each
-mode and wrong about its share of the mass. But the surrogate knows all of them, so chains may jump on it from one to
-another (`leapwise.kernels.jumps`), at no exact cost. Evaluations as low as draws are count as places too, if a barrier
-of the surrogate separates them from all chains. Which places belong together is seen from clouds of draws of the
-surrogate, one from each place: two clouds that hardly exchange draws are two modes.
+mode and wrong about its share of the mass. But the surrogate knows all of the modes, so chains may jump on it from one
+to another (`leapwise.kernels.jumps`), at no exact cost. To find the modes, start from *places*, positions that may each
+lie in a mode of its own: where the cold chains are. An evaluation whose potential is as low as that of a draw also
+counts as a place, if a barrier of the surrogate separates it from all other places. From each place a cloud of draws of
+the surrogate is made. Clouds that exchange draws are one mode; two that hardly do are two modes.
 """
 
 from __future__ import annotations
@@ -298,7 +306,7 @@ def search_around(explorer: Explorer, modes: KnownModes, n_draws: int) -> bool:
 def _wide_mass(
     start: Evaluation, radius: np.ndarray, lowest: float, settings: ModeSettings
 ) -> list[OutputDescent]:
-    r"""Return positions far out that hold mass although they are high: a narrow spike may stand in a wide mode.
+    r"""Return positions far out that hold mass at a high potential: a narrow spike may stand in a wide mode.
 
     A mode has mass of about its width to the power of d, and :math:`r^d e^{-U}` of that is r times as far out.
     """
@@ -331,7 +339,7 @@ def _newton_step(record: EvaluationRecord, frame: Whitening, start: Evaluation) 
 
 
 def separate_places(explorer: Explorer) -> np.ndarray:
-    """Return where cold chains are, and where there is mass behind a barrier, ``(k, dim)``."""
+    """Return places (see the module): where cold chains are, and mass behind a barrier, ``(k, dim)``."""
     settings, chains, known = explorer.settings, explorer.chains, explorer.record.training()
     low = known.select(settings.heights.draws(known.dim))
     lowest = low.position[np.argsort(low.potential, kind="stable")]

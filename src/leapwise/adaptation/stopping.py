@@ -1,20 +1,24 @@
-r"""When to stop learning: what a surrogate of given quality is worth, and how many evaluations may be spent on it.
+r"""When to stop: learn on while effective draws per evaluation, warm-up included, still rise.
 
-**Efficiency.** Let proposals come from the surrogate independently of the state, with the discrepancy
-:math:`D = U - \tilde U` normal with standard deviation s under the surrogate. A chain at discrepancy D accepts with
+Let :math:`s_n` be sd(D) after n evaluations of warm-up, and :math:`e(s)` the number of effective draws that each exact
+value is worth with a surrogate of quality s. N draws then give :math:`N e(s_n)` effective draws for :math:`N + n`
+evaluations. More learning lowers s and raises n; it pays as long as
+
+.. math:: \frac{N e(s_n)}{N + n}
+
+rises with n. `learning_pays` compares it now and after a quarter more evaluations, and `learning_pays_within` does so
+for a fixed sum N + n. `AdaptationPlan` applies this rule within the limits of a run.
+
+**The efficiency e(s).** Let proposals come from the surrogate independently of the state, and let the discrepancy
+:math:`D = U - \tilde U` be normal with standard deviation s under the surrogate. A chain at discrepancy D accepts with
 probability
 
 .. math:: a(D) = \mathrm{E}\min(1, e^{D - D'}) = \Phi(D/s) + e^{D + s^2/2}\, \Phi(-D/s - s), \qquad D' \sim N(0, s^2),
 
 whose mean under the posterior, where :math:`D \sim N(-s^2, s^2)`, is :math:`\mathrm{erfc}(s/2)`. A chain that stays
 with probability :math:`1 - a(D)` and otherwise forgets everything has autocorrelations :math:`\mathrm{E}(1 - a)^k`, so
-each exact value is worth
 
-.. math:: e(s) = \Big(1 + 2\,\mathrm{E}\,\frac{1 - a(D)}{a(D)}\Big)^{-1}
-
-effective draws. Learning from n evaluations and then drawing N times gives :math:`N e(s_n)` effective draws for
-:math:`N + n` evaluations. It pays to learn on while that ratio still rises. `AdaptationPlan` applies this within the
-limits of a run.
+.. math:: e(s) = \Big(1 + 2\,\mathrm{E}\,\frac{1 - a(D)}{a(D)}\Big)^{-1}.
 """
 
 from __future__ import annotations

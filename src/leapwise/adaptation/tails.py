@@ -1,17 +1,30 @@
-r"""Tails: far beyond the outermost draws of each parameter, along its profile, to see whether a tail goes on.
+r"""A surrogate may cut a long tail of one parameter; estimate how much variance that hides.
 
-A surrogate may cut one long tail of one parameter. The other parameters have to follow it there: a straight step
-outwards leaves the ridge, and says nothing. So for each parameter and side the *profile* of the surrogate (its lowest
-potential for a fixed value of this parameter) is followed to one of the outermost draws, and continued a little. With
-an exact gradient there, one Newton step across leads down to the exact profile; without one the surrogate says what is
-lowest. Through there it goes on to about twice as far, on the sides where the potential rises most slowly.
+**Where to look.** Along a tail of one parameter the others change too. A straight step outwards would leave the region
+of mass, and say nothing. So the *profile* of the surrogate is followed: its lowest potential for each fixed value of
+this parameter. That is done on both sides of each parameter, or on those with the longest tails. The profile *ends* at
+one of the outermost draws. It is continued a little beyond its end, and one exact evaluation is made there. With an
+exact gradient, one Newton step across the profile leads down to about the exact profile; without one the surrogate says
+what is lowest. On the sides where the potential rises most slowly the profile is continued through that position, to
+about twice as far as the outermost draw, and evaluated again.
 
-**What is missing.** The marginal density is about :math:`e^{-V}` with :math:`V = U + \tfrac12 \log\det H` along the
-profile, H the Hessian across, whose determinant is continued as a power of the distance. Beyond the k-th outermost of n
-draws there is a share k/n of the surrogate, which gives the scale :math:`m = k / (n \int e^{-\tilde V(x)} dx)` of its
-density at a distance x beyond, where :math:`\tilde V` has risen from 0. If at a probe, x = h, the exact V is lower by
-:math:`\Delta`, it is taken to be the higher of :math:`\tilde V(x) - \Delta x / h` and :math:`V(h) x / h`, and no higher
-than :math:`\tilde V`. What this adds to the variance of the parameter is what the surrogate hides.
+**What is missing.** Let x be the distance beyond the end of the profile, in units of its *reach* r, the distance of the
+end from the median of the draws. Compare the marginal density of the parameter at x with that of the surrogate:
+
+1. Along the profile a marginal density is about :math:`e^{-V}` with :math:`V = U + \tfrac12 \log\det H`. Here H is the
+   Hessian across the profile. Its determinant is taken to change like a power of the distance from the median.
+   :math:`\tilde V(x)` is that of the surrogate. Both are measured from the surrogate's value at the end.
+2. k of the n draws of the surrogate are beyond the end. So the density of the surrogate there is
+   :math:`m e^{-\tilde V(x)}`, with the scale :math:`m = k / (n \int_0^\infty e^{-\tilde V(x)} dx)`.
+3. The exact V is known at one distance, x = h. If it is lower than predicted, by :math:`\Delta = \tilde V(h) - V(h)`,
+   then up to h it is taken to be the higher of :math:`\tilde V(x) - \Delta x / h` and :math:`V(h) x / h`, beyond h
+   :math:`V(h) x / h`, and nowhere higher than :math:`\tilde V`. If it is not clearly lower (`TailSettings.close`),
+   nothing is missing.
+4. With :math:`\sigma^2` the variance of the draws, the surrogate hides the share
+
+   .. math:: m\, (r / \sigma)^2 \int_0^\infty (1 + x)^2 \left(e^{-V(x)} - e^{-\tilde V(x)}\right) dx
+
+   of it: what the missing density would add to the variance, since its distance from the median is :math:`(1 + x) r`.
 """
 
 from __future__ import annotations
@@ -79,7 +92,7 @@ class HiddenTail:
 
 @dataclass(frozen=True, eq=False)
 class TailProfile:
-    """The surrogate's profile on several sides, in white coordinates; one row for each side.
+    """The surrogate's profile on several sides, in coordinates of a frame of the draws; one row for each side.
 
     It ends at one of the outermost draws (see `outer_rank`).
 
@@ -359,7 +372,7 @@ def _spread_across(
     """
     places = np.concatenate([inside, 0.5 * (inside + end), end])
     values = np.linalg.eigvalsh(across_hessian(surrogate, own, places, np.tile(direction, (3, 1))))
-    # The direction itself has the eigenvalue 0, and counts alike at each place.
+    # The direction itself has the eigenvalue 0, and counts alike at each position.
     found = 0.5 * np.log(np.maximum(values, settings.least_curvature)).sum(axis=1).reshape(3, -1)
     distance = np.log([settings.inside, 0.5 * (1.0 + settings.inside), 1.0])
     first, second = np.diff(found, axis=0) / np.diff(distance)[:, None]

@@ -1,16 +1,22 @@
-r"""Tune: choose the inner steps of the draws, on the surrogate alone.
+r"""Tune: choose the kernel of the draws, on the surrogate alone.
 
-**Trajectories.** Chains of the surrogate, which cost nothing, measure for each trajectory length, jitter and number of
-inner steps k how far a move still resembles its start: the correlation :math:`\rho` of parameters and of their squares.
-With acceptance a the chain of draws then has lag-one correlation :math:`r = 1 - a + a \rho` and about
-:math:`(1 - r)/(1 + r)` effective draws per value. The largest harmonic mean of that of parameters and that of squares
-is chosen, so that neither is bought with the other. Twice as many gradients of the surrogate must gain three in a
-hundred, since they are not free where the model is cheap. Gradients are counted, not timed, so that a run does the same
-everywhere.
+Draws are to give good means and good variances. How well a mean is known depends on the autocorrelation of the
+parameter; how well a variance is known depends on that of its square. So both count here: the parameters, and the
+*squares*, which are the squared parameters. There are two parts: the inner steps, and the components between which
+chains jump.
 
-Where the surrogate is nearly Gaussian, an odd number of trajectories a little longer than a quarter of a turn, all of
-about the same length, ends on the other side: on a Gaussian of one frequency with :math:`\rho = c` for parameters and
-:math:`c^2` for squares. A c of -0.2 makes up for rejected draws and costs squares little.
+**Inner steps.** Chains of the surrogate, which cost no exact value, measure for each trajectory length, jitter and
+number of inner steps how much a move still resembles its start: the correlation :math:`\rho` of parameters and of
+squares. With acceptance a the chain of draws then has lag-one correlation :math:`r = 1 - a + a \rho` and about
+:math:`(1 - r)/(1 + r)` effective draws per exact value. This is computed for parameters and for squares, and the
+settings with the largest harmonic mean of the two are chosen: it is large only if both are. Twice as many gradients of
+the surrogate must gain 3 %, since they are not free where the model is cheap. Gradients are counted, not timed, so that
+a run does the same on every machine.
+
+Where the surrogate is nearly Gaussian, a trajectory a little longer than a quarter of a turn ends on the other side of
+the mean, and so does an odd number of them, if all have about the same length. On a Gaussian of one frequency the
+correlation is then some c < 0 for parameters, and :math:`c^2` for squares. With c = -0.2 successive draws of parameters
+are negatively correlated, which makes up for rejected draws, and the correlation of squares is only 0.04.
 
 **Components.** Along a bent valley, or over the saddle between two lobes that touch, trajectories make slow progress
 and a draw takes many inner steps. But a few normal distributions, the components, cover the surrogate's draws, and a
