@@ -4,10 +4,10 @@
 2. *Judge.* `leapwise.adaptation.judge`, which only this module calls, returns the share of exact steps that the draws
    need. If it is 0, the surrogate's kernel makes the draws. If it is less than 1, they are made by a `Mixture` of that
    kernel and HMC. Without a gradient there are no exact steps, and a surrogate that is useless is an error.
-3. *Fall back.* If the share is 1, HMC with exact gradients takes over (`Adapted.kernel` is None). Only half of the steps
-   are exact, however, if the user has set a limit of evaluations, or if the surrogate is good enough for jumps between
-   several modes. If no surrogate can be trained, HMC takes over too; without a gradient, or with a limit of the user's,
-   that is an error with its remedies.
+3. *Fall back.* If the share is 1, HMC with exact gradients takes over (`Adapted.kernel` is None). Only half of the
+   steps are exact, however, if the user has set a limit of evaluations, or if the surrogate is good enough for jumps
+   between several modes. If no surrogate can be trained, HMC takes over too; without a gradient, or with a limit of the
+   user's, that is an error with its remedies.
 4. *Retry.* HMC's own warm-up evaluates many gradients where the mass is. `learn_from_hmc` trains a surrogate on them.
    If `judge` returns a share of 0 for it, and it predicts what HMC has seen, it makes the draws after all.
 """
