@@ -3,8 +3,7 @@ r"""Warm-up of HMC, NUTS and RMHMC: what is learned, and when.
 A warm-up of n steps has three phases.
 
 * **first steps**: ten short trajectories, each chain with a step size of its own, so that a chain in the far tails does
-  not
-  slow down the others.
+  not slow down the others.
 * **windows**, each half as long again as the one before. At the end of each, a new metric is learned from the window's
   draws and gradients (`fisher_metric`). Throughout, one step size for all chains (`DualAveraging`) and one trajectory
   length (`TrajectoryLength`) are tuned.

@@ -2,6 +2,11 @@
 
 They are settings, which `sample` takes as ``method=``. For the paper's methods its ``tune`` is the number of
 exploration steps of each chain with exact HMC. Each of its ``draws`` costs one exact value and no gradient.
+
+The names are those of the paper (Zhang, Shahbaba, Zhao, 2017; see `leapwise`). RNS-HMC is random network surrogate HMC:
+the surrogate is a network with random hidden units, trained once. ARNS-HMC is its adaptive form: the surrogate keeps
+learning while draws are made. RMHMC is Riemannian manifold HMC, whose mass matrix depends on the position; RNS-RMHMC
+takes that matrix from the curvature of the surrogate. Here all three work with any surrogate.
 """
 
 from __future__ import annotations
