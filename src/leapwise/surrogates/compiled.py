@@ -1,49 +1,13 @@
-r"""Compiled surrogates: the potential and the gradient of a fitted surrogate as two quick functions.
+"""Compiled surrogates: the potential and the gradient of a fitted surrogate as two quick functions.
 
 A trajectory evaluates the gradient many thousand times, with a few rows at a time. Nearly all the time then goes into
-the number of NumPy calls and not into arithmetic. `compile_surrogate` computes everything constant beforehand, puts the
-change of coordinates into the weights where that saves a product, and returns a `CompiledSurrogate`: two functions that
-work in place with few calls. This is the only way in which kernels evaluate a surrogate along a trajectory.
+the number of NumPy calls and not into arithmetic. `compile_surrogate` computes everything constant beforehand, and
+returns a `CompiledSurrogate`: two functions that work in place with few calls. This is the only way in which kernels
+evaluate a surrogate along a trajectory. It treats sums of features (`_compile_expansion`) and emulated outputs
+(`_compile_outputs`); a surrogate of any other kind is evaluated by its own methods.
 
 The methods of a fitted surrogate define its potential and have all derivatives. The compiled functions equal them up
-to rounding (relative 1e-9, tested for every kind of surrogate):
-
-=========================  ================================  ==================================================
-part                       defined by                        compiled by
-=========================  ================================  ==================================================
-quadratic trend            `trend.TrendBasis`                `_potential`, `_trend_gradient`
-hidden softplus units      `bases.SoftplusBasis`             `_hidden_value`, `_hidden_gradient`
-radial terms of a trend    `trend.TrendBasis`                `compiled_kernels.radial_terms`
-guard                      `trend.Guard`                     `compiled_kernels.guard_term`
-kernel nodes               `bases.RadialBasis`,              `compiled_kernels.kernel_term`
-                           `gp.GradientKernelBasis`
-trend, nodes and guard     their sum                         `compiled_kernels.FusedProcess`
-emulated outputs           `emulator.Emulator`               `_compile_outputs`
-=========================  ================================  ==================================================
-
-**Sums of features.** In whitened coordinates :math:`z = F^{-1} (q - m)` the gradient of the sum is
-
-.. math:: A z + l + \sum_i \tfrac{v_i}{2} \big(1 + \tanh \tfrac{t_i}{2}\big)\, w_i + c(z)\, z + k(z), \qquad
-    t_i = w_i \cdot z + d_i,
-
-because a softplus has the slope :math:`\tfrac12 + \tfrac12 \tanh(t/2)`, which never overflows; its constant half goes
-into l. The factor c comes from radial terms, guard and kernel nodes, the vector k from kernel nodes. All of it is
-multiplied by :math:`F^{-1}` once. Hidden units alone are instead expressed in the caller's coordinates, which saves
-both changes of coordinates. For the other terms that would save nothing, and :math:`F^{-T} A F^{-1}` would lose twice
-as many digits where correlations are strong.
-
-**Outputs.** For all components together, as in `leapwise.surrogates.emulator`, the polynomial part has slopes and
-values
-
-.. math::
-    S = l + B z + \tfrac12 T[y, y], \qquad
-    l \cdot z + \tfrac12 z^T B z + \tfrac16 T[y, y, y]
-    = \big(\tfrac13 S + \tfrac16 B z + \tfrac23 l\big) \cdot z,
-
-so two products and one contraction give both; the cubic tensors are multiplied by the axes of y beforehand. Values
-alone are computed from the features if these are fewer than the slopes. The gradient of a Gaussian likelihood is a
-matrix times the difference of the components from its origin, which goes into their constants; a Gaussian prior is
-treated in the same way. Other likelihoods and priors are called as they are.
+to rounding (relative 1e-9, tested for every kind of surrogate).
 """
 
 from __future__ import annotations
@@ -85,6 +49,19 @@ def compile_surrogate(surrogate: Fitted, frame: Whitening | None = None) -> Comp
     """Compile a fitted surrogate for positions, or for coordinates in a frame.
 
     With a `frame` both functions take coordinates in it and gradients are by these.
+
+    =========================  ================================  ==================================================
+    part                       defined by                        compiled by
+    =========================  ================================  ==================================================
+    quadratic trend            `trend.TrendBasis`                `_potential`, `_trend_gradient`
+    hidden softplus units      `features.SoftplusBasis`          `_hidden_value`, `_hidden_gradient`
+    radial terms of a trend    `trend.TrendBasis`                `compiled_radial.radial_terms`
+    guard                      `trend.Guard`                     `compiled_radial.guard_term`
+    kernel nodes               `features.RadialBasis`,           `compiled_radial.kernel_term`
+                               `gp.GradientKernelBasis`
+    trend, nodes and guard     their sum                         `compiled_radial.FusedProcess`
+    emulated outputs           `emulator.Emulator`               `_compile_outputs`
+    =========================  ================================  ==================================================
 
     A surrogate of another kind may have a method ``compiled()`` that returns a `CompiledSurrogate` of positions.
     Without one, and if a subclass has its own potential, its methods ``potential`` and ``potential_and_gradient`` are
@@ -216,7 +193,19 @@ class _Terms:
 
 
 def _compile_expansion(expansion: Expansion, frame: Whitening | None) -> CompiledSurrogate | None:
-    """Compile a sum of features; None if a term has no compiled form."""
+    r"""Compile a sum of features; None if a term has no compiled form.
+
+    In whitened coordinates :math:`z = F^{-1} (q - m)` the gradient of the sum is
+
+    .. math:: A z + l + \sum_i \tfrac{v_i}{2} \big(1 + \tanh \tfrac{t_i}{2}\big)\, w_i + c(z)\, z + k(z), \qquad
+        t_i = w_i \cdot z + d_i,
+
+    because a softplus has the slope :math:`\tfrac12 + \tfrac12 \tanh(t/2)`, which never overflows; its constant half
+    goes into l. The factor c comes from radial terms, guard and kernel nodes, the vector k from kernel nodes. All of it
+    is multiplied by :math:`F^{-1}` once. Hidden units alone are instead expressed in the caller's coordinates, which
+    saves both changes of coordinates. For the other terms that would save nothing, and :math:`F^{-T} A F^{-1}` would
+    lose twice as many digits where correlations are strong.
+    """
     whole, terms = expansion.basis, _Terms()
     parts = whole.parts(expansion.weights) if type(whole) is SumBasis else [(whole, expansion.weights)]
     if not all(terms.add(basis, weights) for basis, weights in parts):
@@ -379,7 +368,20 @@ _ComponentMap = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
 def _compile_outputs(surrogate: FittedOutputs, frame: Whitening | None) -> CompiledSurrogate:
-    """Compile a surrogate of outputs."""
+    r"""Compile a surrogate of outputs.
+
+    For all components together, as in `leapwise.surrogates.emulator`, the polynomial part has slopes and values
+
+    .. math::
+        S = l + B z + \tfrac12 T[y, y], \qquad
+        l \cdot z + \tfrac12 z^T B z + \tfrac16 T[y, y, y]
+        = \big(\tfrac13 S + \tfrac16 B z + \tfrac23 l\big) \cdot z,
+
+    so two products and one contraction give both; the cubic tensors are multiplied by the axes of y beforehand. Values
+    alone are computed from the features if these are fewer than the slopes. The gradient of a Gaussian likelihood is a
+    matrix times the difference of the components from its origin, which goes into their constants; a Gaussian prior is
+    treated in the same way. Other likelihoods and priors are called as they are.
+    """
     enter, back = _change_of_coordinates(surrogate.whitening, frame)
     emulator, misfit = surrogate.condensed
     polynomials = _polynomials(emulator)

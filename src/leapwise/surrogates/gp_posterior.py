@@ -1,59 +1,11 @@
 r"""A Gaussian process with a linear trend: covariances, posterior, and hyperparameters by maximum marginal likelihood.
 
-**Covariances** of values and gradients under a stationary kernel :math:`k(z, c) = a^2 \varphi(\rho)` with
-:math:`\rho = \|z - c\|^2 / 2\ell^2`. With :math:`r = z - c`, :math:`k_0 = a^2\varphi`, :math:`k_1 = a^2\varphi'/\ell^2`
-and :math:`k_2 = a^2\varphi''/\ell^4`,
+`Covariance` is that of values and gradients. `Posterior` conditions a process with a trend on observed rows, and can
+take further rows. `maximise_likelihood` finds `Hyperparameters`: a search over length scale and noise, with an inner
+loop for the amplitude and the trend (`best_scales`). `leapwise.surrogates.gp` makes surrogates of all this.
 
-.. math::
-    \mathrm{cov}(f(z), f(c)) = k_0, \qquad
-    \mathrm{cov}(f(z), \nabla f(c)) = -k_1 r, \qquad
-    \mathrm{cov}(\nabla f(z), \nabla f(c)) = -k_1 I - k_2\, r r^T.
-
-Derivatives by :math:`\log \ell` have the same form with other radial parts, because
-:math:`\partial\rho/\partial\log\ell = -2\rho`. The noise has variance :math:`a^2 s^2` on values and
-:math:`a^2 s^2/\ell^2` on gradients: the same share of the variance that the kernel expects of each.
-
-**The posterior.** Observed rows are :math:`y = H \beta + f + \text{noise}` with :math:`f \sim N(0, K)` and trend
-weights :math:`\beta \sim N(0, T)`, T diagonal. From the Cholesky factor L of :math:`K_\sigma = K + \text{noise}`, with
-:math:`\tilde H = L^{-1} H` and :math:`\tilde y = L^{-1} y`,
-
-.. math::
-    A = \tilde H^T \tilde H + T^{-1}, \qquad \hat\beta = A^{-1} \tilde H^T \tilde y, \qquad
-    \alpha = L^{-T} (\tilde y - \tilde H \hat\beta).
-
-This is generalised least squares if T is large, and it also works with fewer rows than trend features. The predictive
-variance at a point with covariances k and trend features h is
-
-.. math:: k_{**} - \|L^{-1} k\|^2 + e^T A^{-1} e, \qquad e = h - \tilde H^T L^{-1} k.
-
-Without a trend these are the predictions of section 3.3 of the paper. Further rows extend L by a block, so earlier rows
-are never factorised again.
-
-**The likelihood.** With :math:`K_y = K_\sigma + H T H^T`, up to a constant,
-
-.. math:: -\log p(y) = \tfrac12 y^T K_y^{-1} y + \tfrac12 \log |K_\sigma| + \tfrac12 \log |T| + \tfrac12 \log |A|,
-
-.. math:: -\partial_\theta \log p(y)
-    = \tfrac12 \mathrm{tr}\big((K_y^{-1} - \alpha \alpha^T)\, \partial_\theta K_y\big),
-    \qquad K_y^{-1} = K_\sigma^{-1} - E^T E, \quad E = A^{-1/2} H^T K_\sigma^{-1} .
-
-The parameters are logarithms of length scale, amplitude a, relative noise s and, with a trend, the standard deviation t
-of its quadratic weights. Only the length scale needs a second covariance matrix.
-
-Amplitude and trend are found in an inner loop. With amplitude 1, one factor L serves all a and t; then
-:math:`A = \tilde H^T \tilde H / a^2 + T^{-1}`, and the derivatives of the likelihood by a and t are zero where
-
-.. math::
-    a^2 = \frac{\|\tilde y - \tilde H \hat\beta\|^2}{N - \sum_i \gamma_i}, \qquad
-    t^2 = \frac{\sum_{i \in Q} \hat\beta_i^2}{\sum_{i \in Q} \gamma_i}, \qquad
-    \gamma_i = 1 - T_{ii}^{-1} (A^{-1})_{ii},
-
-with Q the quadratic weights. Iterating these two formulas (MacKay's rule) takes a few steps of :math:`O(p^3)` for p
-trend weights. A search over two variables, length scale and noise, remains.
-
-With many rows a random subset of the points is used: hyperparameters need far fewer rows than the fit. A few points in
-many dimensions cannot tell a short length scale from noise, so there is a weak prior: :math:`\log \ell` is normal with
-mean :math:`\log 2\sqrt d` and standard deviation 0.7.
+In this file H holds trend features, one row for each observation, and is neither an energy nor a Hessian; K is a
+covariance matrix and no kinetic energy; d is the dimension.
 """
 
 from __future__ import annotations
@@ -146,6 +98,18 @@ class ObservedRows:
 @dataclass(frozen=True)
 class Covariance:
     r"""The covariance function of a process, with its noise.
+
+    The kernel is stationary, :math:`k(z, c) = a^2 \varphi(\rho)` with :math:`\rho = \|z - c\|^2 / 2\ell^2`. With
+    :math:`r = z - c`, :math:`k_0 = a^2\varphi`, :math:`k_1 = a^2\varphi'/\ell^2` and :math:`k_2 = a^2\varphi''/\ell^4`,
+
+    .. math::
+        \mathrm{cov}(f(z), f(c)) = k_0, \qquad
+        \mathrm{cov}(f(z), \nabla f(c)) = -k_1 r, \qquad
+        \mathrm{cov}(\nabla f(z), \nabla f(c)) = -k_1 I - k_2\, r r^T.
+
+    Derivatives by :math:`\log \ell` have the same form with other radial parts, because
+    :math:`\partial\rho/\partial\log\ell = -2\rho`. The noise has variance :math:`a^2 s^2` on values and
+    :math:`a^2 s^2/\ell^2` on gradients: the same share of the variance that the kernel expects of each.
 
     Parameters
     ----------
@@ -261,7 +225,23 @@ class Observations:
 
 @dataclass(frozen=True, eq=False)
 class Posterior:
-    """A process conditioned on observations.
+    r"""A process conditioned on observations.
+
+    Observed rows are :math:`y = H \beta + f + \text{noise}` with :math:`f \sim N(0, K)` and trend weights
+    :math:`\beta \sim N(0, T)`, T diagonal. From the Cholesky factor L of :math:`K_\sigma = K + \text{noise}`, with
+    :math:`\tilde H = L^{-1} H` and :math:`\tilde y = L^{-1} y`,
+
+    .. math::
+        A = \tilde H^T \tilde H + T^{-1}, \qquad \hat\beta = A^{-1} \tilde H^T \tilde y, \qquad
+        \alpha = L^{-T} (\tilde y - \tilde H \hat\beta).
+
+    This is generalised least squares if T is large, and it also works with fewer rows than trend features. The
+    predictive variance at a point with covariances k and trend features h is
+
+    .. math:: k_{**} - \|L^{-1} k\|^2 + e^T A^{-1} e, \qquad e = h - \tilde H^T L^{-1} k.
+
+    Without a trend these are the predictions of section 3.3 of the paper. Further rows extend L by a block, so earlier
+    rows are never factorised again.
 
     Attributes
     ----------
@@ -425,7 +405,11 @@ class Hyperparameters:
 
 
 def negative_log_likelihood(posterior: Posterior) -> float:
-    """Return the negative log marginal likelihood of the observations of a posterior."""
+    r"""Return the negative log marginal likelihood of the observations of a posterior, up to a constant.
+
+    .. math:: -\log p(y) = \tfrac12 y^T K_y^{-1} y + \tfrac12 \log |K_\sigma| + \tfrac12 \log |T| + \tfrac12 \log |A|,
+        \qquad K_y = K_\sigma + H T H^T.
+    """
     residual, weights, precision = posterior.white_residual, posterior.trend_weights, posterior.precision
     value = 0.5 * float(residual @ residual + weights @ (precision * weights))
     value += float(np.log(np.diag(posterior.factor)).sum())
@@ -433,9 +417,14 @@ def negative_log_likelihood(posterior: Posterior) -> float:
 
 
 def negative_log_likelihood_gradient(posterior: Posterior, learned: np.ndarray) -> np.ndarray:
-    """Return its gradient by the logarithms of length, amplitude, noise and standard deviation of trend weights.
+    r"""Return its gradient by the logarithms of length, amplitude, noise and standard deviation of trend weights.
 
-    The mask `learned` says which trend weights have this standard deviation.
+    The mask `learned` says which trend weights have this standard deviation. Only the length scale needs a second
+    covariance matrix.
+
+    .. math:: -\partial_\theta \log p(y)
+        = \tfrac12 \mathrm{tr}\big((K_y^{-1} - \alpha \alpha^T)\, \partial_\theta K_y\big),
+        \qquad K_y^{-1} = K_\sigma^{-1} - E^T E, \quad E = A^{-1/2} H^T K_\sigma^{-1} .
     """
     covariance, rows, alpha = posterior.covariance, posterior.rows, posterior.row_weights
     inverse = dpotri(posterior.factor, lower=1)[0]  # its lower triangle; the upper is zero
@@ -481,7 +470,17 @@ def best_scales(
     amplitudes: tuple[float, float],
     trends: tuple[float, float],
 ) -> Scales:
-    """Return the most likely scales, by MacKay's rule.
+    r"""Return the most likely scales, amplitude a and standard deviation t of quadratic weights, by MacKay's rule.
+
+    With amplitude 1, one factor L serves all a and t; then :math:`A = \tilde H^T \tilde H / a^2 + T^{-1}`, and the
+    derivatives of the likelihood by a and t are zero where
+
+    .. math::
+        a^2 = \frac{\|\tilde y - \tilde H \hat\beta\|^2}{N - \sum_i \gamma_i}, \qquad
+        t^2 = \frac{\sum_{i \in Q} \hat\beta_i^2}{\sum_{i \in Q} \gamma_i}, \qquad
+        \gamma_i = 1 - T_{ii}^{-1} (A^{-1})_{ii},
+
+    with Q the quadratic weights. Iterating these two formulas takes a few steps of :math:`O(p^3)` for p trend weights.
 
     Parameters
     ----------
@@ -519,7 +518,11 @@ def best_scales(
 def maximise_likelihood(
     profile: RadialProfile, data: Observations, rng: np.random.Generator, max_rows: int
 ) -> Hyperparameters:
-    """Return the most likely hyperparameters, weak prior of the length scale included.
+    r"""Return the most likely hyperparameters, weak prior of the length scale included.
+
+    With many rows a random subset of the points is used: hyperparameters need far fewer rows than the fit. A few points
+    in many dimensions cannot tell a short length scale from noise, so there is a weak prior: :math:`\log \ell` is
+    normal with mean :math:`\log 2\sqrt d` and standard deviation 0.7.
 
     Parameters
     ----------

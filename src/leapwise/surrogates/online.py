@@ -1,46 +1,10 @@
-r"""Least squares that learns further rows without the earlier ones: a stable update, and the paper's.
+"""Least squares that learns further rows without the earlier ones: a stable update, and the paper's.
 
-**`RowUpdater`** is the update to use. The weights minimise :math:`\|H v - T\|^2 + \sum_i \lambda_i v_i^2`. They are the
-least-squares solution for stacked rows, with :math:`\sqrt{\lambda_i}` on the diagonal of :math:`\Lambda^{1/2}`:
+`RowUpdater` is the update to use: it keeps a triangular factor, so round-off stays small, and takes a ridge.
+`PseudoinverseUpdater` is the paper's update (Proposition 1), one row at a time, for comparison.
 
-.. math::
-    \begin{bmatrix} \Lambda^{1/2} \\ H \end{bmatrix} = Q R, \qquad R\, v = z, \qquad
-    z = Q^T \begin{bmatrix} 0 \\ T \end{bmatrix}.
-
-The triangle R and the projected targets z are all that is kept of the rows. For further rows :math:`(P, S)`,
-:math:`[R; P]` is made triangular again by reflections that use the zeros of R (LAPACK's ``tpqrt``), and the same
-reflections are applied to :math:`[z; S]`. No Gram matrix is formed, so round-off does not grow with the square of the
-condition number. Measured after 10^5 single rows with a ridge of 1e-8: predictions differ from those of one QR of all
-rows by 1e-14 of their spread, and by 3e-12 if the features have a condition number of 1e12.
-
-A row costs O(s^2) for s features, however many came before. Rows are collected and folded in blocks, because a block of
-64 rows costs little more than a few single rows.
-
-**`PseudoinverseUpdater`** is the paper's one-row update of the output weights (Proposition 1, proved in appendix C).
-Least-squares weights of least norm are :math:`v = H^\dagger T`. A further row :math:`(h, t)` changes them to
-
-.. math:: v_{k+1} = v_k + (t - h^T v_k)\, b, \qquad c = \Phi_k h.
-
-There are two cases. If the row is in the span of earlier rows, (i) :math:`c = 0`,
-
-.. math:: b = \Theta_k h / (1 + h^T \Theta_k h), \qquad \Phi_{k+1} = \Phi_k, \qquad
-          \Theta_{k+1} = \Theta_k - \Theta_k h\, b^T,
-
-and if it brings a new direction, (ii) :math:`c \ne 0`,
-
-.. math::
-    b = c / \|c\|^2, \qquad \Phi_{k+1} = \Phi_k - \Phi_k h\, b^T, \qquad
-    \Theta_{k+1} = (I - b h^T)\, \Theta_k\, (I - h b^T) + b b^T .
-
-:math:`\Phi = I - H^T (H^T)^\dagger` projects on the null space of the features and
-:math:`\Theta = H^\dagger (H^\dagger)^T` is the pseudo-inverse of their Gram matrix.
-
-In floating point :math:`c` is never exactly zero, and the proposition taken literally divides by the square of
-round-off. Here :math:`c` counts as zero if :math:`\|c\| \le \text{tolerance} \cdot \|h\|`. A smaller tolerance is not
-better: round-off :math:`\epsilon` rotates a new direction by :math:`\epsilon / \text{tolerance}`, and if that rotation
-is taken for a new direction again, the projector is lost. Measured with the default after a start from a batch:
-predictions stay within 1e-8 of those of the batch up to a condition number of 1e5; directions that are worse are
-ignored. `RowUpdater` has no such limit.
+In this file H is the matrix of features, one row for each target, T the targets and h, t one row with its target; H is
+neither an energy nor a Hessian.
 """
 
 from __future__ import annotations
@@ -63,9 +27,26 @@ _BLOCK, _PANEL = 64, 32
 
 @dataclass(frozen=True, eq=False)
 class RowUpdater:
-    """Ridge-regression weights that can learn further rows of features.
+    r"""Ridge-regression weights that can learn further rows of features.
 
     Make one by `start` or `from_rows`. It never changes: `append` returns a new one.
+
+    The weights minimise :math:`\|H v - T\|^2 + \sum_i \lambda_i v_i^2`. They are the least-squares solution for stacked
+    rows, with :math:`\sqrt{\lambda_i}` on the diagonal of :math:`\Lambda^{1/2}`:
+
+    .. math::
+        \begin{bmatrix} \Lambda^{1/2} \\ H \end{bmatrix} = Q R, \qquad R\, v = z, \qquad
+        z = Q^T \begin{bmatrix} 0 \\ T \end{bmatrix}.
+
+    The triangle R and the projected targets z (no whitened positions here) are all that is kept of the rows. For
+    further rows :math:`(P, S)`, :math:`[R; P]` is made triangular again by reflections that use the zeros of R
+    (LAPACK's ``tpqrt``), and the same reflections are applied to :math:`[z; S]`. No Gram matrix is formed, so round-off
+    does not grow with the square of the condition number. Measured after 10^5 single rows with a ridge of 1e-8:
+    predictions differ from those of one QR of all rows by 1e-14 of their spread, and by 3e-12 if the features have a
+    condition number of 1e12.
+
+    A row costs O(s^2) for s features, however many came before. Rows are collected and folded in blocks, because a
+    block of 64 rows costs little more than a few single rows.
 
     Attributes
     ----------
@@ -205,9 +186,35 @@ def _solve(triangle: np.ndarray, projection: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class PseudoinverseUpdater:
-    """Least-squares weights of least norm, updated one row at a time by the paper's proposition.
+    r"""Least-squares weights of least norm, updated one row at a time by the paper's proposition.
 
     Make one by `from_rows`; `append` returns a new one. A row costs O(s^2) for s features, whatever came before.
+
+    This is the paper's one-row update of the output weights (Proposition 1, proved in appendix C). Least-squares
+    weights of least norm are :math:`v = H^\dagger T`. A further row :math:`(h, t)` changes them to
+
+    .. math:: v_{k+1} = v_k + (t - h^T v_k)\, b, \qquad c = \Phi_k h.
+
+    There are two cases. If the row is in the span of earlier rows, (i) :math:`c = 0`,
+
+    .. math:: b = \Theta_k h / (1 + h^T \Theta_k h), \qquad \Phi_{k+1} = \Phi_k, \qquad
+              \Theta_{k+1} = \Theta_k - \Theta_k h\, b^T,
+
+    and if it brings a new direction, (ii) :math:`c \ne 0`,
+
+    .. math::
+        b = c / \|c\|^2, \qquad \Phi_{k+1} = \Phi_k - \Phi_k h\, b^T, \qquad
+        \Theta_{k+1} = (I - b h^T)\, \Theta_k\, (I - h b^T) + b b^T .
+
+    :math:`\Phi = I - H^T (H^T)^\dagger` projects on the null space of the features and
+    :math:`\Theta = H^\dagger (H^\dagger)^T` is the pseudo-inverse of their Gram matrix.
+
+    In floating point :math:`c` is never exactly zero, and the proposition taken literally divides by the square of
+    round-off. Here :math:`c` counts as zero if :math:`\|c\| \le \text{tolerance} \cdot \|h\|`. A smaller tolerance is
+    not better: round-off :math:`\epsilon` rotates a new direction by :math:`\epsilon / \text{tolerance}`, and if that
+    rotation is taken for a new direction again, the projector is lost. Measured with the default after a start from a
+    batch: predictions stay within 1e-8 of those of the batch up to a condition number of 1e5; directions that are worse
+    are ignored. `RowUpdater` has no such limit.
 
     Attributes
     ----------

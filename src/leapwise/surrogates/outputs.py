@@ -3,41 +3,11 @@ r"""A surrogate that emulates the outputs of a forward model and keeps likelihoo
 .. math:: \tilde U(q) = -\log L\big(\tilde F(q)\big) + V(q), \qquad V(q) = -\log \pi(x(q)) - \log |dx/dq|,
 
 where only :math:`\tilde F` is learned, from values of the outputs; gradients of the potential are used where they are
-known. Outputs are compressed to principal components and, for a Gaussian likelihood, condensed to fewer once more
-(`leapwise.surrogates.output_space`). All components share linear, quadratic and cubic features, with hidden softplus
-units if wanted, and the features have different penalties (`leapwise.surrogates.emulator`). Everything is at
-unconstrained positions q; the effect of bounds is in V, which is exact.
-
-**Far out** a likelihood that is bounded above keeps the surrogate above :math:`V` less a constant. So the surrogate
-cannot be below the exact potential by more than the exact misfit, and it grows wherever the prior's potential does.
-
-**Derivatives** are closed-form. With c, K the gradient and Hessian of :math:`-\log L` by components and J the Jacobian
-of the components, the Hessian is :math:`J^T K J + \sum_k c_k \nabla^2 a_k` plus that of V; it is not a Gauss-Newton
-approximation.
-
-**Training on gradients.** Where outputs are known, so is the likelihood's gradient c, and the gradient of the potential
-less that of the prior is one product with the Jacobian: :math:`J^T c = g`. This is linear in the weights W of the
-features, but it couples all components:
-
-.. math:: \min_W \|\Phi W - X\|^2 + \omega \sum_j \big| \nabla\Phi_j\, W \hat c_j - \hat g_j \big|^2
-    + \lambda \sum_i p_i |W_i|^2,
-
-with :math:`\hat c = c/|c|`, :math:`\hat g = g/|c|`. The penalty is a normal prior of the weights with covariance
-:math:`C = (\lambda\, \mathrm{diag}\, p)^{-1}`, the same for all components, so no matrix larger than the number of
-rows is factorised. With :math:`A = \Phi C \Phi^T + I` the rows of values alone have the solution :math:`W_0` and leave
-the weights with the covariance P,
-
-.. math:: W_0 = C \Phi^T A^{-1} X, \qquad P = C - C \Phi^T A^{-1} \Phi\, C,
-
-and the gradient rows G add
-
-.. math::
-    W = W_0 + P G^T (\alpha \hat C), \qquad (K + \omega^{-1} I)\, \alpha = \hat g - (G W_0) \cdot \hat C,
-    \qquad K = (G P G^T) \circ (\hat C \hat C^T).
-
-More rows of values than features are first reduced to as many as features by a QR factorisation, which does not change
-the solution. :math:`\omega = d/3` as in `leapwise.surrogates.quadratic`. The strength :math:`\lambda` maximises the
-marginal likelihood of the gradients given the values, over a grid.
+known. The first link of the chain `outputs` -> `output_space` -> `emulator`. Outputs are compressed to principal
+components and, for a Gaussian likelihood, condensed to fewer once more (`leapwise.surrogates.output_space`). All
+components share linear, quadratic and cubic features, with hidden softplus units if wanted, and the features have
+different penalties (`leapwise.surrogates.emulator`). Everything is at unconstrained positions q; the effect of bounds
+is in V, which is exact.
 """
 
 from __future__ import annotations
@@ -213,7 +183,14 @@ class OutputSurrogate:
 
 @dataclass(frozen=True, eq=False)
 class FittedOutputs:
-    """A trained `OutputSurrogate`.
+    r"""A trained `OutputSurrogate`.
+
+    **Far out** a likelihood that is bounded above keeps the surrogate above :math:`V` less a constant. So the surrogate
+    cannot be below the exact potential by more than the exact misfit, and it grows wherever the prior's potential does.
+
+    **Derivatives** are closed-form. With c, K the gradient and Hessian of :math:`-\log L` by components and J the
+    Jacobian of the components, the Hessian is :math:`J^T K J + \sum_k c_k \nabla^2 a_k` plus that of V; it is not a
+    Gauss-Newton approximation.
 
     Attributes
     ----------
@@ -407,7 +384,19 @@ _STRENGTHS = 10.0 ** np.arange(-6.0, 1.1)
 
 @dataclass(frozen=True, eq=False)
 class JacobianProducts:
-    """Known products of the transposed Jacobian of components with vectors: the gradient rows of a fit.
+    r"""Known products of the transposed Jacobian of components with vectors: the gradient rows of a fit.
+
+    Where outputs are known, so is the likelihood's gradient c, and the gradient of the potential less that of the prior
+    is one product with the Jacobian: :math:`J^T c = g`. This is linear in the weights W of the features, but it couples
+    all components:
+
+    .. math:: \min_W \|\Phi W - X\|^2 + \omega \sum_j \big| \nabla\Phi_j\, W \hat c_j - \hat g_j \big|^2
+        + \lambda \sum_i p_i |W_i|^2,
+
+    with :math:`\hat c = c/|c|`, :math:`\hat g = g/|c|`. :math:`\omega = d/3` in d dimensions, as in
+    `leapwise.surrogates.quadratic`. The strength :math:`\lambda` maximises the marginal likelihood of the gradients
+    given the values, over a grid. More rows of values than features are first reduced to as many as features by a QR
+    factorisation, which does not change the solution.
 
     Attributes
     ----------
@@ -475,7 +464,20 @@ class JacobianProducts:
 
 @dataclass(frozen=True, eq=False)
 class _CoupledRidge:
-    """The ridge regression of values and gradients, through covariances of rows.
+    r"""The ridge regression of values and gradients, through covariances of rows.
+
+    The penalty is a normal prior of the weights with covariance :math:`C = (\lambda\, \mathrm{diag}\, p)^{-1}`, the
+    same for all components, so no matrix larger than the number of rows is factorised. With
+    :math:`A = \Phi C \Phi^T + I` the rows of values alone have the solution :math:`W_0` and leave the weights with the
+    covariance P,
+
+    .. math:: W_0 = C \Phi^T A^{-1} X, \qquad P = C - C \Phi^T A^{-1} \Phi\, C,
+
+    and the gradient rows G add (:math:`\hat C` has the rows :math:`\hat c`, one for each row of G)
+
+    .. math::
+        W = W_0 + P G^T (\alpha \hat C), \qquad (K + \omega^{-1} I)\, \alpha = \hat g - (G W_0) \cdot \hat C,
+        \qquad K = (G P G^T) \circ (\hat C \hat C^T).
 
     Attributes
     ----------

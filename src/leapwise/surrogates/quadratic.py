@@ -4,66 +4,10 @@ In whitened coordinates the surrogate is
 
 .. math::
     \tilde U = b + \tfrac12 |z|^2 + \underbrace{l^T z + \tfrac12 z^T A z}_{\text{trend}}
-    + \underbrace{\textstyle\sum_i v_i\, a(w_i \cdot z + d_i)}_{\text{hidden units}} + \kappa\, g(|z|),
+    + \underbrace{\textstyle\sum_i v_i\, s(w_i \cdot z + d_i)}_{\text{hidden units}} + \kappa\, g(|z|),
 
-optionally with radial terms in the trend (see `leapwise.surrogates.trend`). It is trained on values and gradients by
-ridge regression, after :math:`\tfrac12 |z|^2` has been subtracted. The ridge therefore pulls the Hessian towards the
-identity, which is that of a whitened Gaussian, and there may be fewer rows than weights.
-
-**Penalties** are multiples of one ridge, which is chosen by leaving evaluations out: 1 for the squared Frobenius norm
-of A and for radial weights, 1/100 for linear weights, and the number of hidden units for each output weight, so that
-the freedom of the network does not depend on their number. The offset has no penalty.
-
-**Hidden units** are drawn after a quadratic has been fitted, in coordinates that its Hessian whitens. The gradient of a
-unit is along its input weights. So the input weights have the covariance of the gradients' residuals from the quadratic
-(nine tenths of it, and one tenth the identity).
-
-**The weight of gradient rows** is d/3. An error that is a polynomial of degree k in a standard normal z has
-:math:`E|\nabla e|^2 = k\, \mathrm{Var}(e)`, spread over d rows. With k = 3, the first degree that the trend does not
-have, rows of both kinds then have errors of the same size.
-
-**The tail rule.** Outside the trained region the surrogate must grow, and must not fall below the potential without
-bound:
-
-1. The eigenvalues of I + A are at least 0.02. If the fit has smaller ones, A is replaced by the nearest matrix that
-   obeys, and all other weights are fitted again.
-2. Beyond :math:`R = 1 + 1.5 \max_j |z_j|` over the training points, the guard :math:`\kappa g` is added (`Guard`).
-3. :math:`\kappa = 1`, or more if the rest decreases outwards at 2R on rays through the training points: then
-   :math:`\kappa = 1 + s/R` with the steepest descent s, so that the sum increases there.
-
-The hidden units have bounded slope and radial terms grow like logarithms, so along every ray the curvature is in the
-end at least 1.02. Any potential whose curvature in whitened coordinates stays below that is under-estimated by a
-bounded amount. Potentials that grow faster are under-estimated far out, where the surrogate itself has no mass.
-
-**Solving.** Few rows are stacked and solved as in `leapwise.surrogates.network`. For many rows with gradients there is
-a faster way. Rotate the whitened coordinates so that :math:`\sum_j z_j z_j^T = \mathrm{diag}(e)` over the points with
-gradients. The gradient of a quadratic is :math:`A z`, and
-
-.. math:: \omega \sum_j |A z_j|^2 + \lambda \|A\|^2
-    = \sum_{ab} \big(\tfrac\omega2 (e_a + e_b) + \lambda\big) A_{ab}^2 :
-
-the gradient rows make the equations for A diagonal (known as a Lyapunov equation). Let a be the coordinates of A, u all
-other weights, y the residuals of value rows, and :math:`F = [F_a, F_u]` their features. The normal equations are
-
-.. math::
-    \begin{bmatrix} D & C & F_a^T \\ C^T & U + \lambda P & F_u^T \\ F_a & F_u & -I \end{bmatrix}
-    \begin{bmatrix} a \\ u \\ y \end{bmatrix} = \begin{bmatrix} b_a \\ b_u \\ 0 \end{bmatrix}.
-
-P holds the penalties of u. The blocks D, C and U of gradient rows have closed forms (`QuadraticBasis`), so the gradient
-rows, d times as many as value rows, are never formed. D is diagonal, so a is eliminated first; then y, by the Cholesky
-factor of :math:`I + F_a D^{-1} F_a^T`; then u. With p entries of A, m other weights and n values this costs
-:math:`O(p (m + n)^2)`. With more values than entries of A, y is eliminated and the rest factorised as a whole. In both
-cases two steps of refinement remove round-off.
-
-**Choosing the ridge.** A sample of evaluations is left out, each from a fit to all others. With fewer values than
-entries of A, value rows are a small part of all rows and are ignored for this choice. A left-out gradient then has the
-hat matrix
-
-.. math::
-    P_{jj} = \omega \Big( \mathrm{diag}\big(B (z \circ z)\big) + B \circ z z^T
-    + E (U + \lambda P - C^T D^{-1} C)^{-1} E^T \Big), \qquad B_{ab} = \frac{1}{2 D_{ab}},
-
-where a column of E is the gradient of another feature less :math:`\hat A z`, that of its best quadratic approximation.
+with softplus s, optionally with radial terms in the trend (see `leapwise.surrogates.trend`). It is trained on values
+and gradients by ridge regression (`QuadraticProblem`, `NormalEquations`), and must grow far out (`FittedQuadratic`).
 """
 
 from __future__ import annotations
@@ -108,6 +52,10 @@ class QuadraticNetwork:
     r"""A quadratic trend, optionally with hidden softplus units and radial terms.
 
     Evaluations far above the typical set are left out, by the rule of `TrainingSet.select`.
+
+    **Hidden units** are drawn after a quadratic has been fitted, in coordinates that its Hessian whitens. The gradient
+    of a unit is along its input weights. So the input weights have the covariance of the gradients' residuals from the
+    quadratic (nine tenths of it, and one tenth the identity).
 
     Parameters
     ----------
@@ -197,7 +145,19 @@ def _spread(quadratic: FittedQuadratic, white: WhiteSet, whitening: Whitening) -
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FittedQuadratic(FittedNetwork):
-    """A trained `QuadraticNetwork`.
+    r"""A trained `QuadraticNetwork`.
+
+    **The tail rule.** Far out the surrogate must grow, and must not fall below the potential without bound:
+
+    1. The eigenvalues of I + A are at least 0.02. If the fit has smaller ones, A is replaced by the nearest matrix that
+       obeys, and all other weights are fitted again.
+    2. Beyond :math:`R = 1 + 1.5 \max_j |z_j|` over the training points, the guard :math:`\kappa g` is added (`Guard`).
+    3. :math:`\kappa = 1`, or more if the rest decreases outwards at 2R on rays through the training points: then
+       :math:`\kappa = 1 + f/R` with the steepest descent f, so that the sum increases there.
+
+    The hidden units have bounded slope and radial terms grow like logarithms, so along every ray the curvature is in
+    the end at least 1.02. Any potential whose curvature in whitened coordinates stays below that is under-estimated by
+    a bounded amount. Potentials that grow faster are under-estimated far out, where the surrogate itself has no mass.
 
     Attributes
     ----------
@@ -273,7 +233,19 @@ def _guard_weight(problem: QuadraticProblem, weights: np.ndarray, guard: Guard) 
 
 @dataclass(frozen=True, eq=False)
 class QuadraticProblem(LeastSquaresProblem):
-    """The least-squares problem for a trend and hidden units."""
+    r"""The least-squares problem for a trend and hidden units, after :math:`\tfrac12 |z|^2` has been subtracted.
+
+    The ridge therefore pulls the Hessian towards the identity, that of a whitened Gaussian, and there may be fewer rows
+    than weights. Few rows are solved as in `leapwise.surrogates.network`; many with gradients by `NormalEquations`.
+
+    **Penalties** are multiples of one ridge, which is chosen by leaving evaluations out: 1 for the squared Frobenius
+    norm of A and for radial weights, 1/100 for linear weights, and the number of hidden units for each output weight,
+    so that the freedom of the network does not depend on their number. The offset has no penalty.
+
+    **The weight of gradient rows** is d/3 in d dimensions. An error e that is a polynomial of degree k in a standard
+    normal z has :math:`\mathrm{E}|\nabla e|^2 = k\, \mathrm{Var}(e)`, spread over d rows. With k = 3, the first degree
+    that the trend does not have, rows of both kinds then have errors of the same size.
+    """
 
     basis: QuadraticBasis
 
@@ -333,7 +305,26 @@ class QuadraticProblem(LeastSquaresProblem):
 
 @dataclass(frozen=True, eq=False)
 class NormalEquations:
-    """The normal equations for all weights, in rotated coordinates.
+    r"""The normal equations for all weights, in rotated coordinates: a fast way for many rows with gradients.
+
+    Rotate the whitened coordinates so that :math:`\sum_j z_j z_j^T = \mathrm{diag}(e)` over the points with gradients.
+    The gradient of a quadratic is :math:`A z`, and
+
+    .. math:: \omega \sum_j |A z_j|^2 + \lambda \|A\|^2
+        = \sum_{ab} \big(\tfrac\omega2 (e_a + e_b) + \lambda\big) A_{ab}^2 :
+
+    the gradient rows make the equations for A diagonal (known as a Lyapunov equation). Let a be the coordinates of A, u
+    all other weights, y the residuals of value rows, and :math:`F = [F_a, F_u]` their features. The equations are
+
+    .. math::
+        \begin{bmatrix} D & C & F_a^T \\ C^T & U + \lambda P & F_u^T \\ F_a & F_u & -I \end{bmatrix}
+        \begin{bmatrix} a \\ u \\ y \end{bmatrix} = \begin{bmatrix} b_a \\ b_u \\ 0 \end{bmatrix}.
+
+    Here and in `LeftOut`, D, C and U are these blocks, not discrepancy and potential. They have closed forms
+    (`QuadraticBasis`), so the gradient rows, d times as many as value rows, are never formed. P holds the penalties of
+    u. D is diagonal, so a is eliminated first; then y, by the Cholesky factor of :math:`I + F_a D^{-1} F_a^T`; then u.
+    With p entries of A, m other weights and n values this costs :math:`O(p (m + n)^2)`. With more values than entries
+    of A, y is eliminated and the rest factorised as a whole. In both cases two refinement steps remove round-off.
 
     Attributes
     ----------
@@ -468,7 +459,16 @@ def choose_ridge(equations: NormalEquations) -> float:
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """Evaluations to leave out of a fit to gradients, one at a time.
+    r"""Evaluations to leave out to choose the ridge, each from a fit to the gradients of all others.
+
+    With fewer values than entries of A, value rows are a small part of all rows and are ignored for this choice. A
+    left-out gradient then has the hat matrix
+
+    .. math::
+        S_{jj} = \omega \Big( \mathrm{diag}\big(B (z \circ z)\big) + B \circ z z^T
+        + E (U + \lambda P - C^T D^{-1} C)^{-1} E^T \Big), \qquad B_{ab} = \frac{1}{2 D_{ab}},
+
+    where a column of E is the gradient of another feature less :math:`\hat A z`, that of its best quadratic fit.
 
     Attributes
     ----------

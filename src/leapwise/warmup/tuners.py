@@ -1,47 +1,12 @@
-r"""What a warm-up learns: step size, metric, trajectory length, and which kind of trajectories is cheaper.
+"""What a warm-up learns: step size, metric, trajectory length, and which kind of trajectories is cheaper.
 
-**Step size** (`first_step_size`, `DualAveraging`): a first guess, then dual averaging (Hoffman and Gelman, 2014,
-section 3.2), which drives the acceptance rate :math:`\alpha` to its target :math:`\delta` by
+* The step size: a first guess (`first_step_size`), then dual averaging towards a target acceptance (`DualAveraging`).
+* The metric (`fisher_metric`), from draws and their gradients.
+* The trajectory length (`TrajectoryLength`) that costs the fewest gradients for an effective draw.
+* The kind of trajectories, of a single length or trees (`Efficiency`), by the same measure of cost.
+* Why trajectories are rejected (`SupportExits`): energy errors need smaller steps, a hard edge does not.
 
-.. math::
-    \log\epsilon_{t+1} = \mu - \frac{\sqrt{t}}{\gamma} \bar h_t, \qquad
-    \bar h_t = \left(1 - \frac{1}{t + t_0}\right) \bar h_{t-1} + \frac{\delta - \alpha_t}{t + t_0},
-
-and reports the average of the iterates weighted by :math:`t^{-\kappa}`.
-
-**Metric** (`fisher_metric`), from draws and their gradients. For a Gaussian posterior of covariance :math:`\Sigma` the
-gradients are :math:`\Sigma^{-1}(q - \mu)`, so any set of draws with covariance :math:`C`, typical or not, has gradients
-with covariance :math:`S = \Sigma^{-1} C \Sigma^{-1}`, and
-
-.. math:: \Sigma\, S\, \Sigma = C
-
-gives :math:`\Sigma` back exactly as soon as there are more draws than dimensions, even if the draws have not spread
-like the posterior yet. In general its solution, the geometric mean of :math:`C` and :math:`S^{-1}`, minimises the
-Fisher divergence between the posterior and a normal; nutpie tunes its metric in this way. The diagonal solution is
-:math:`\mathrm{sd}(q_i) / \mathrm{sd}(g_i)`. With few draws both covariances are shrunk towards the identity, in
-coordinates in which the current metric is the identity (at first, the diagonal solution). So directions that no draw
-has explored keep the metric they had, and a very ill-conditioned posterior is resolved in a few windows.
-
-**Trajectory length** (`TrajectoryLength`). For a statistic :math:`f` of the position, trajectories that end at
-:math:`q'` and are accepted with probability :math:`\alpha` have the lag-one autocorrelation :math:`\rho` given by
-
-.. math:: c = 1 - \rho = \frac{E[\alpha\,(f(q') - f(q))^2]}{2 \mathrm{Var} f},
-
-so each gives :math:`(1 - \rho)/(1 + \rho) = c / (2 - c)` effective draws. Two statistics are used: the position itself
-(the mean over all directions, in the current metric), and its squared distance from the posterior mean, whose :math:`c`
-is the ChEES criterion (Hoffman, Radul and Sountsov, 2021) up to scale. The best length costs the fewest gradients for
-one effective draw of each. Neither is credited with more than one draw for each trajectory, because what helps means
-beyond that hurts variances. For a standard normal the best length is about a quarter period. The usual method follows a
-derivative, which is noisy for long trajectories. Here the warm-up varies the time :math:`t` anyway, so the cost is
-measured directly: in each window over four ranges of :math:`t`, with a parabola (in logarithms) through them.
-
-**Kind of trajectories** (`Efficiency`): the gradients for one effective draw of the slowest mean and one of the slowest
-square, over all parameters and the potential, with the same formula for effective draws. Taking the slowest keeps a
-slow quantity, such as the spread of a hierarchy, from being averaged away.
-
-**Why trajectories are rejected** (`SupportExits`). Smaller steps reduce the energy error. They do not help a trajectory
-that leaves the support beyond a hard edge, which depends on its length. A step size that shrinks until few trajectories
-leave would shrink until they hardly move, at one gradient a step.
+The schedule, what is learned when, is in `leapwise.warmup.hmc`.
 """
 
 from __future__ import annotations
@@ -77,7 +42,16 @@ MOST_DOUBLINGS = 50
 
 @dataclass
 class DualAveraging:
-    """Tunes one step size, or one for each chain.
+    r"""Tunes one step size, or one for each chain.
+
+    Dual averaging (Hoffman and Gelman, 2014, section 3.2) drives the acceptance rate :math:`\alpha` to its target
+    :math:`\delta` by
+
+    .. math::
+        \log\epsilon_{t+1} = \mu - \frac{\sqrt{t}}{\gamma} \bar h_t, \qquad
+        \bar h_t = \left(1 - \frac{1}{t + t_0}\right) \bar h_{t-1} + \frac{\delta - \alpha_t}{t + t_0},
+
+    and reports the average of the iterates weighted by :math:`t^{-\kappa}`.
 
     Parameters
     ----------
@@ -181,7 +155,20 @@ SHRINKAGE = 1e-2
 def fisher_metric(
     position: np.ndarray, gradient: np.ndarray, shape: str, current: EuclideanMetric | None = None
 ) -> EuclideanMetric | None:
-    """Return the metric that fits draws ``(n, dim)`` and their gradients, or None if there is too little variation.
+    r"""Return the metric that fits draws ``(n, dim)`` and their gradients, or None if there is too little variation.
+
+    For a Gaussian posterior of covariance :math:`\Sigma` the gradients are :math:`\Sigma^{-1}(q - \mu)`, so any set of
+    draws with covariance :math:`C`, typical or not, has gradients with covariance
+    :math:`S = \Sigma^{-1} C \Sigma^{-1}`, and
+
+    .. math:: \Sigma\, S\, \Sigma = C
+
+    gives :math:`\Sigma` back exactly as soon as there are more draws than dimensions, even if the draws have not spread
+    like the posterior yet. In general its solution, the geometric mean of :math:`C` and :math:`S^{-1}`, minimises the
+    Fisher divergence between the posterior and a normal; nutpie tunes its metric in this way. The diagonal solution is
+    :math:`\mathrm{sd}(q_i) / \mathrm{sd}(g_i)`. With few draws both covariances are shrunk towards the identity, in
+    coordinates in which the current metric is the identity (at first, the diagonal solution). So directions that no
+    draw has explored keep the metric they had, and a very ill-conditioned posterior is resolved in a few windows.
 
     Parameters
     ----------
@@ -251,7 +238,21 @@ N_RANGES, FEWEST = 4, 10
 
 
 class TrajectoryLength:
-    """Finds the trajectory length of best measured efficiency, window by window.
+    r"""Finds the trajectory length of best measured efficiency, window by window.
+
+    For a statistic :math:`f` of the position, trajectories that end at :math:`q'` and are accepted with probability
+    :math:`\alpha` have the lag-one autocorrelation :math:`\rho` given by
+
+    .. math:: c = 1 - \rho = \frac{E[\alpha\,(f(q') - f(q))^2]}{2 \mathrm{Var} f},
+
+    so each gives :math:`(1 - \rho)/(1 + \rho) = c / (2 - c)` effective draws. Two statistics are used: the position
+    itself (the mean over all directions, in the current metric), and its squared distance from the posterior mean,
+    whose :math:`c` is the ChEES criterion (Hoffman, Radul and Sountsov, 2021) up to scale. The best length costs the
+    fewest gradients for one effective draw of each. Neither is credited with more than one draw for each trajectory,
+    because what helps means beyond that hurts variances. For a standard normal the best length is about a quarter
+    period. The usual method follows a derivative, which is noisy for long trajectories. Here the warm-up varies the
+    time :math:`t` anyway, so the cost is measured directly: in each window over four ranges of :math:`t`, with a
+    parabola (in logarithms) through them.
 
     Parameters
     ----------
@@ -309,7 +310,7 @@ def _best_time(
 
 
 def _effective(forgotten: float, most: float) -> float:
-    """Return the effective draws of a trajectory with this c, see the module docstring."""
+    """Return the effective draws of a trajectory with this c, see `TrajectoryLength`."""
     c = min(max(forgotten, LEAST_FORGOTTEN), most)
     return c / (2.0 - c)
 
@@ -323,7 +324,12 @@ LEAST_FORGOTTEN = 1e-6
 
 
 class Efficiency:
-    """Compares the cost of two kinds of trajectories from steps made with each."""
+    """Compares the cost of two kinds of trajectories from steps made with each.
+
+    The cost is the gradients for one effective draw of the slowest mean and one of the slowest square, over all
+    parameters and the potential, with the formula of `TrajectoryLength` for effective draws. Taking the slowest keeps a
+    slow quantity, such as the spread of a hierarchy, from being averaged away.
+    """
 
     def __init__(self) -> None:
         self.forget()
@@ -399,7 +405,12 @@ FEW_INSIDE = 0.25
 
 
 class SupportExits:
-    """Estimates how many trajectories are rejected, and how many of these because they left the support."""
+    """Estimates how many trajectories are rejected, and how many of these because they left the support.
+
+    Smaller steps reduce the energy error. They do not help a trajectory that leaves the support beyond a hard edge,
+    which depends on its length. A step size that shrinks until few trajectories leave would shrink until they hardly
+    move, at one gradient a step.
+    """
 
     def __init__(self) -> None:
         self._rejected = self._left = 0.0
