@@ -308,7 +308,8 @@ def _wide_mass(
 ) -> list[OutputDescent]:
     r"""Return positions far out that hold mass at a high potential: a narrow spike may stand in a wide mode.
 
-    A mode has mass of about its width to the power of d, and :math:`r^d e^{-U}` of that is r times as far out.
+    A mode has mass of about its width to the power of the dimension d, and :math:`r^d e^{-U}` of that is r times as far
+    out.
     """
     with np.errstate(invalid="ignore"):
         mass = lowest - start.potential + start.position.shape[1] * np.log(radius)

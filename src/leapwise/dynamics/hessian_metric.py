@@ -1,6 +1,6 @@
 r"""The Hessian of a potential as a Riemannian metric, in three forms.
 
-With :math:`H(q)` the Hessian of a smooth potential:
+With :math:`H(q)` the Hessian of a smooth potential (in this file H is not the Hamiltonian):
 
 - ``"full"``: :math:`G = H`, where that is positive definite;
 - ``"diagonal"``: :math:`G = \mathrm{diag}(g(H_{ii}))` with :math:`g(h) = \frac12 (h + \sqrt{h^2 + 4 f^2})`, a smooth

@@ -3,8 +3,8 @@ r"""Metrics: the distribution of momenta, and the velocity that belongs to a mom
 A *Euclidean* metric is the same everywhere: :math:`p \sim N(0, M)`, velocity :math:`M^{-1} p`. The best
 :math:`M^{-1}` is the covariance of the posterior, so the constructors take a covariance.
 
-A *Riemannian* metric depends on the position: :math:`p \sim N(0, G(q))`. The dynamics never need the :math:`d`
-matrices :math:`\partial_i G`, only two contractions of them (the paper's section 2.2):
+A *Riemannian* metric depends on the position: :math:`p \sim N(0, G(q))`. In d dimensions the dynamics never
+need the d matrices :math:`\partial_i G`, only two contractions of them (the paper's section 2.2):
 
 .. math::
     \nu_i(q, v) = v^T \, \partial_i G(q) \, v, \qquad

@@ -1,6 +1,7 @@
 r"""Features of whitened positions, with the derivatives that dynamics and metrics need.
 
-Two kinds of hidden units of section 3.2 of the paper, and sums of bases.
+Two kinds of hidden units of section 3.2 of the paper, and sums of bases. In this file H is the Hessian of a weighted
+sum, d the dimension, and :math:`d_i` with an index the bias of a unit.
 
 **Additive units** (`SoftplusBasis`) are softplus functions :math:`a(t) = \log(1 + e^t)` of random projections
 :math:`t_i = w_i \cdot z + d_i`. A weighted sum :math:`\sum_i v_i\, a(t_i)` has

@@ -1,8 +1,9 @@
 r"""The sparse Gaussian process of the paper (FITC, section 3.3).
 
 M inducing points, drawn at random from the N training points, summarise them. With
-:math:`\Lambda = \mathrm{diag}(K_N - K_{NM} K_M^{-1} K_{MN})` and :math:`D = \Lambda + \sigma^2 I`, potentials have the
-covariance :math:`K_{NM} K_M^{-1} K_{MN} + D`. With :math:`\Sigma_M = K_M + K_{MN} D^{-1} K_{NM}` the prediction is
+:math:`\Lambda = \mathrm{diag}(K_N - K_{NM} K_M^{-1} K_{MN})` and :math:`D = \Lambda + \sigma^2 I` (in this file D is
+this diagonal matrix, not the discrepancy), potentials have the covariance :math:`K_{NM} K_M^{-1} K_{MN} + D`. With
+:math:`\Sigma_M = K_M + K_{MN} D^{-1} K_{NM}` the prediction is
 
 .. math::
     \mathrm{mean} = k_*^T \Sigma_M^{-1} K_{MN} D^{-1} t, \qquad

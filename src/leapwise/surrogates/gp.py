@@ -297,7 +297,7 @@ class GradientKernelBasis:
         r_j = z - c_j, \quad \rho_j = g \|r_j\|^2 / 2, \quad g = 1/\ell^2 .
 
     With :math:`p_k = g^k \varphi^{(k)}` and :math:`w_k = \alpha p_k - (r \cdot \gamma)\, p_{k+1}` for each centre, the
-    derivatives of the sum are
+    derivatives of the sum, with the Hessian H, are
 
     .. math::
         \nabla = \sum w_1 r - p_1 \gamma, \qquad

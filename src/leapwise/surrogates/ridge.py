@@ -5,7 +5,8 @@ The weights minimise
 .. math:: \sum_j \omega_j (h_j \cdot v - t_j)^2 + \lambda \sum_i p_i v_i^2 .
 
 This is the paper's extreme learning machine (Algorithm 2) with a regulariser. Leaving out a group g of rows and
-predicting them from the others has a closed form. With the residuals :math:`r = t - H v` and the hat matrix :math:`P`,
+predicting them from the others has a closed form. Let H be the matrix with the rows :math:`h_j` (in this file H is
+neither an energy nor a Hessian). With the residuals :math:`r = t - H v` and the hat matrix :math:`P`,
 
 .. math:: e_g = (I - P)_{gg}^{-1} r_g,
 

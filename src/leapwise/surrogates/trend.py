@@ -10,7 +10,8 @@ of :math:`A` in an orthonormal basis of the symmetric matrices (features :math:`
 ridge on these weights is therefore a ridge on the Frobenius norm of :math:`A`, and does not depend on how the whitened
 coordinates are rotated. Values and gradients are computed from the matrix, without forming the :math:`d^2/2` features.
 
-The radial features and the guard are functions :math:`\varphi(\rho)` of :math:`\rho = |z|^2/2`:
+The radial features and the guard are functions :math:`\varphi(\rho)` of :math:`\rho = |z|^2/2`. Their gradient,
+Hessian H and third derivative T are
 
 .. math::
     \nabla = \varphi' z, \qquad H = \varphi' I + \varphi'' z z^T, \qquad

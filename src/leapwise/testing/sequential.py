@@ -2,7 +2,7 @@ r"""Sequential tests, with few false alarms and much power (Gandy and Scott, 202
 
 A single test at level :math:`10^{-5}` needs a strong signal. Their Algorithm 3 tests up to k times, each time with
 fresh draws. With :math:`\beta = \alpha / k` and :math:`\gamma = \beta^{1/k}`, and q the smallest of d p-values times d
-(Bonferroni), stage i
+(Bonferroni; d is their number here), stage i
 
 - fails if :math:`q \le \beta\, \gamma^{1-i}`;
 - passes if :math:`q > \beta\, \gamma^{1-i} + \gamma`;

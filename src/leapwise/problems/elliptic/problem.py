@@ -5,7 +5,9 @@ With J the Jacobian of the outputs, noise of standard deviation :math:`\sigma` a
 
 .. math::
     G = \sigma^{-2} J^T J + \sigma_\theta^{-2} I, \qquad
-    J_k = O\, U_k, \quad U_k = \partial_k u = -K^{-1} \partial_k K\, u .
+    J_k = O\, U_k, \quad U_k = \partial_k u = -K^{-1} \partial_k K\, u ,
+
+in the notation of `leapwise.problems.elliptic`. So in this file U is not the potential.
 
 **Quadratic contraction.** Hold the velocity v and :math:`w = \sigma^{-2} J v` fixed. Then
 :math:`\nu_i = v^T \partial_i G\, v = 2\, \partial_i (w^T J v)`. Write :math:`\dot a` for the derivative of

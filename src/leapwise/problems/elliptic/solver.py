@@ -14,8 +14,8 @@ because each Gauss point has the quadrature weight :math:`h^2/4`:
     \int c\, \nabla u \cdot \nabla v \approx \sum_g \tfrac{h^2}{4}\, c_g\, \nabla u_g \cdot \nabla v_g
     = \sum_g c_g\, (\tfrac h2 \nabla u_g) \cdot (\tfrac h2 \nabla v_g).
 
-With D the map from nodes to slopes and P the sum over the Gauss points that share a slope, the stiffness matrix is
-:math:`K(c) = D^T \mathrm{diag}(P c)\, D`. The functions accept leading batch axes.
+With D the map from nodes to slopes (not the discrepancy) and P the sum over the Gauss points that share a slope, the
+stiffness matrix is :math:`K(c) = D^T \mathrm{diag}(P c)\, D`. The functions accept leading batch axes.
 
 **One factorisation for many solves.** The unknowns are the nodes with 0 < x2 < 1, numbered along x2 first, which makes
 the half-bandwidth n. On a uniform grid the stiffness matrix is a stencil of five numbers per node. `Stencil.assemble`
