@@ -21,6 +21,9 @@ part in :math:`10^4` is all there is. So directions that are much wider than the
 themselves and with steps as long as they seem wide, until none is wider than it seemed. Negative curvature counts by
 its size.
 
+This descent finds the minimum from a single start. `leapwise.warmup.start` has another one, for the warm-up of HMC: it
+moves a batch of chains, and must not go too far, because draws begin where it ends.
+
 **No end.** Where the potential rises by nothing, however far one goes, the posterior is improper or its scales are too
 far apart for floating-point numbers. That is an error.
 """

@@ -11,6 +11,9 @@ counts, times, records to the ledger or replays from it, and applies the rules f
 * a position that is not finite, or whose parameter is not representable inside its bounds, has potential +inf
   and is not evaluated;
 * a result of the wrong shape or dtype is an `OutputError` at once: a retry would not fix it.
+
+Here *numbers* are judged: finite, infinite or NaN. The shape and dtype of what the user's functions return are checked
+before, in `leapwise.targets.returns`; the arguments that users pass, in `leapwise.checks`.
 """
 
 from __future__ import annotations

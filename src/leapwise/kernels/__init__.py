@@ -1,4 +1,8 @@
-"""Markov kernels for a batch of chains. Each leaves the exact posterior invariant.
+"""Markov kernels for a batch of chains. Each leaves the exact posterior invariant, as long as it does not change.
+
+The proofs hold for a frozen kernel: its surrogate, metric and step size are fixed. Draws are kept only after warm-up
+has frozen the kernel. The one exception is `ARNSHMC`, which switches to updated surrogates while draws are kept; its
+results say how many draws are ``adaptive``, and that these are exact only in the limit.
 
 A kernel is a frozen object with one method, ``step(streams, state, evaluator) -> state, info``:
 

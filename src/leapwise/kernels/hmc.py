@@ -1,4 +1,9 @@
-"""Hamiltonian Monte Carlo with exact gradients."""
+"""Hamiltonian Monte Carlo with exact gradients.
+
+`HMC` draws a momentum, follows one leapfrog trajectory and accepts or rejects its end. Each leapfrog step costs one
+exact gradient. The function `euclidean_step` makes such a step under any force; `SurrogateHMC` uses it with the
+gradients of a surrogate.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""The no-U-turn sampler: the length of each trajectory follows from its shape."""
+"""The no-U-turn sampler: the length of each trajectory follows from its shape.
+
+`NUTS` doubles a trajectory until it begins to turn back, and moves to one of its points. Each leapfrog step costs one
+exact gradient. It suits posteriors where no single trajectory length fits, such as funnels and hierarchies. All chains
+grow their trees together, so that their gradients are evaluated in batches.
+"""
 
 from __future__ import annotations
 

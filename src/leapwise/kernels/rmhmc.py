@@ -1,4 +1,9 @@
-"""Hamiltonian Monte Carlo with a metric that depends on the position."""
+"""Riemannian manifold HMC (RMHMC): Hamiltonian Monte Carlo with a metric that depends on the position.
+
+`RMHMC` needs a metric G(q) from the user, and exact gradients. The steps of its generalised leapfrog are implicit
+equations, solved by iteration; a proposal is rejected where they are not solved. The function `riemannian_step` makes
+such a step under any force; `SurrogateRMHMC` uses it with the gradients and the Hessian of a surrogate.
+"""
 
 from __future__ import annotations
 

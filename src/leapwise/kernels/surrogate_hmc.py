@@ -1,4 +1,9 @@
-"""Hamiltonian Monte Carlo along trajectories of a surrogate: one exact value for each draw."""
+"""Hamiltonian Monte Carlo along trajectories of a surrogate: one exact value for each draw.
+
+A draw is one trajectory on the surrogate, whose end is accepted on the energy H = U + K with the exact potential U. The
+paper's methods use these kernels. `leapwise.kernels.transition`, which `Auto` uses, instead makes several inner steps
+on the surrogate alone, and accepts where they end on the discrepancy D = U - U~.
+"""
 
 from __future__ import annotations
 

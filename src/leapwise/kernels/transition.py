@@ -1,5 +1,9 @@
 """The surrogate transition: several HMC steps on the surrogate, then one exact value that accepts or rejects.
 
+A draw is several inner steps on the surrogate alone, whose end is accepted on the discrepancy D = U - U~. `Auto` uses
+this kernel. `leapwise.kernels.surrogate_hmc`, which the paper's methods use, instead makes one trajectory, and accepts
+its end on the energy with the exact potential U.
+
 `SurrogateTransition` is the kernel. `walk_on_surrogate` makes its inner steps, and an `InnerDynamics` says how an inner
 trajectory moves: by leapfrog (`LeapfrogDynamics`), or by the exact flow of a normal distribution plus kicks
 (`SplitDynamics`).

@@ -1,6 +1,7 @@
 """What a built-in problem is, and the list of them by name, for the command line.
 
-A problem is only made when it is asked for.
+A `Problem` contains a target, ``problem.target``, which is what `sample` takes, and beside it what is known of its
+posterior. A problem is only made when it is asked for.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from leapwise.targets import ForwardTarget, Target
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A posterior to test and compare samplers on.
+    """A posterior to test and compare samplers on: a target, and what is known of it.
 
     Attributes
     ----------

@@ -10,6 +10,10 @@ with probability :math:`\min(1, e^{D(x) - D(y)})`. Where the surrogate is too hi
 to go :math:`e^g` times too rarely and, once there, stay about :math:`e^g` draws. So a proposal of weight
 :math:`e^{-D}` stands for the share of the posterior that its weight has among all weights, whether or not the chains
 have been to the rest of that share.
+
+Here D is measured at the proposals of the draws, after the surrogate was frozen. What D was during the adaptation is
+measured by `leapwise.adaptation.record`, and reaches a `Run` as its `SurrogateReport`. The formula of sd(D) is that of
+`leapwise.surrogates.quality` in both.
 """
 
 from __future__ import annotations

@@ -14,8 +14,14 @@
 `quality`           sd(D), the measure of how good a surrogate is
 ==================  =================================================================================================
 
-Notation: q position, z whitened position, m and F mean and factor of the whitening, U exact and U~ predicted potential,
-D = U - U~ discrepancy, v output weights, w and d input weights and biases of hidden units.
+A new kind of surrogate touches four places: its own file, with a recipe and its fitted form (see `base`); `compiled`,
+for quick functions along trajectories (without a form there its own methods are called); `leapwise.run.class_tags`,
+for a tag under which a ledger stores it (without one a resumed run replays its evaluations); and
+`leapwise.adaptation.selection`, if `Auto` shall try it by default.
+
+Notation: q position, z whitened position, d dimension, m and F mean and factor of the whitening, U exact and U~
+predicted potential, D = U - U~ discrepancy, v output weights, w_i and d_i input weights and biases of hidden units
+(d with an index is a bias). A file that uses one of these letters otherwise says so where it first does.
 """
 
 from leapwise.surrogates.base import Fitted, Surrogate

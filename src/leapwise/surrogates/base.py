@@ -3,7 +3,13 @@ r"""What a surrogate is: the interfaces, and sums of features with their derivat
 A `Surrogate` is a recipe, for example `QuadraticNetwork(20)`. Its `fit` returns a `Fitted`, which has a potential and
 its derivatives. Both are frozen: `update` returns a new fitted surrogate.
 
-All surrogates of the potential are linear in trained weights v,
+A new surrogate may be any function: linearity in its weights is not required. Kernels call ``potential`` and
+``potential_and_gradient``. `Auto` and `SurrogateRMHMC` also need ``hessian``, `SurrogateRMHMC` the two contractions,
+and `ARNSHMC` needs ``update``. Along trajectories, a kind that `leapwise.surrogates.compiled` does not know is
+evaluated by its own methods, which is correct but slower, or by the quick functions that its method ``compiled()``
+returns.
+
+The built-in surrogates of the potential are linear in trained weights v,
 
 .. math:: \tilde U(q) = \sum_i v_i \, \phi_i(z) + b, \qquad z = F^{-1}(q - m),
 

@@ -1,5 +1,9 @@
 r"""Emulators of many outputs from one shared set of features.
 
+The last link of the chain `outputs` -> `output_space` -> `emulator`: it knows neither likelihood nor prior. It learns
+components as functions of whitened positions z, for the `OutputSurrogate` of `outputs`; `output_space` has compressed
+the outputs to these components.
+
 **Emulator.** Component k of the compressed outputs is, in whitened coordinates,
 
 .. math::

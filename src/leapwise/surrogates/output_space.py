@@ -1,5 +1,8 @@
 r"""Compressed outputs of a forward model, and the cheap potentials of likelihood and prior.
 
+The second link of the chain `outputs` -> `output_space` -> `emulator`: `OutputSurrogate` of `outputs` is what users
+take; it compresses outputs to components here; and it learns the components as functions of the position by `emulator`.
+
 **Compression.** Outputs are centred, divided by scales, and projected on their principal components. The scales are
 those on which the likelihood changes, :math:`1/\sqrt{-\partial_k^2 \log L}` at the best training point (the standard
 deviations of the errors for a Gaussian likelihood), so the variance of a component measures its effect. Components are

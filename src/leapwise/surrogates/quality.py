@@ -3,12 +3,16 @@ r"""The quality of a surrogate: sd(D), the standard deviation of its discrepancy
 The discrepancy :math:`D = U - \tilde U` is the exact minus the predicted potential. Acceptance depends only on
 differences of D, so a constant in D does not matter. The distance of appendix B of the paper is therefore a variance,
 
-.. math:: K = \min_d \mathrm{E}\,\big(\tilde U - U - d\big)^2 = \mathrm{Var}(\tilde U - U) = \mathrm{Var}(D),
+.. math:: \min_c \mathrm{E}\,\big(\tilde U - U - c\big)^2 = \mathrm{Var}(\tilde U - U) = \mathrm{Var}(D),
 
 under the posterior, estimated from evaluations that the surrogate was *not* trained on. Far moves are accepted about as
 often as :math:`\mathrm{erfc}(\mathrm{sd}(D)/2)`.
 
 All functions take discrepancies ``(n,)``. Their centre is the median, which a few extreme ones do not move.
+
+These are formulas only. During the adaptation `leapwise.adaptation.record` measures D with them, at each evaluation
+before the surrogate is trained on it. For the draws `leapwise.results.statistics` does, at the proposals of the frozen
+kernel.
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
 """Cheap densities: likelihoods of a forward model's outputs, and priors of its parameters.
 
-Any object with the two methods of `Density` can be used in their place. Both work on batches, with one point per row.
+Any object with the two methods of `Density`, ``log_density(points)`` and ``gradient(points)``, can be used in their
+place. Both methods take batches, with one point per row.
+
+A prior may also have ``sample(rng)``, which draws one point: chains then start from draws of the prior. If it has no
+such method, or its draws do not fall inside the target's bounds, chains start uniformly between -2 and 2 in
+unconstrained space (`leapwise.warmup.start`). The posterior does not depend on it.
 """
 
 from __future__ import annotations

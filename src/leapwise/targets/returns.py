@@ -1,6 +1,7 @@
 """What a target's functions return: checked for shape and dtype, and copied into new float64 arrays.
 
-A result of the wrong shape or dtype is an `OutputError`. Whether the numbers are finite is for the evaluator to judge.
+A result of the wrong shape or dtype is an `OutputError`. Whether the numbers are finite is for the evaluator to judge
+(`leapwise.execution.evaluator`); arguments that users pass are checked in `leapwise.checks`.
 """
 
 from __future__ import annotations
