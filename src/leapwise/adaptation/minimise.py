@@ -12,6 +12,9 @@ Hessian :math:`H^{-1}` becomes that of BFGS,
 in the coordinates of a frame. A descent ends where :math:`\tfrac12 g^T H^{-1} g`, how far a quadratic would still fall
 from the gradient g, is small. Whether that estimate was right is shown by the curvature, which is measured next.
 
+This descent moves one point, and looks for the minimum itself. `leapwise.warmup.start` has another one, for the warm-up
+of HMC: it moves a batch of chains, and must not go too far, because the chains go on from where it ends.
+
 **Curvature.** With gradients, one gradient is evaluated a step away along each axis. With values alone, one value is
 evaluated on each side and one for each pair of axes. `StepLengths` finds steps along which the potential rises by
 enough to be told from rounding, but which stay within the typical set. In units of their own curvature no axis is wider
@@ -20,9 +23,6 @@ bends is a difference of large numbers: if intercept and slope of a regression a
 part in :math:`10^4` is all there is. So directions that are much wider than the usual one are measured again, along
 themselves and with steps as long as they seem wide, until none is wider than it seemed. Negative curvature counts by
 its size.
-
-This descent finds the minimum from a single start. `leapwise.warmup.start` has another one, for the warm-up of HMC: it
-moves a batch of chains, and must not go too far, because draws begin where it ends.
 
 **No end.** Where the potential rises by nothing, however far one goes, the posterior is improper or its scales are too
 far apart for floating-point numbers. That is an error.

@@ -21,7 +21,7 @@ for a tag under which a ledger stores it (without one a resumed run replays its 
 
 Notation: q position, z whitened position, d dimension, m and F mean and factor of the whitening, U exact and U~
 predicted potential, D = U - U~ discrepancy, v output weights, w_i and d_i input weights and biases of hidden units
-(d with an index is a bias). A file that uses one of these letters otherwise says so where it first does.
+(d with an index is a bias). A file in which D, U or H is something else says so.
 """
 
 from leapwise.surrogates.base import Fitted, Surrogate

@@ -99,8 +99,9 @@ class ObservedRows:
 class Covariance:
     r"""The covariance function of a process, with its noise.
 
-    The kernel is stationary, :math:`k(z, c) = a^2 \varphi(\rho)` with :math:`\rho = \|z - c\|^2 / 2\ell^2`. With
-    :math:`r = z - c`, :math:`k_0 = a^2\varphi`, :math:`k_1 = a^2\varphi'/\ell^2` and :math:`k_2 = a^2\varphi''/\ell^4`,
+    With amplitude a, length scale :math:`\ell` and relative noise s, the kernel is stationary,
+    :math:`k(z, c) = a^2 \varphi(\rho)` with :math:`\rho = \|z - c\|^2 / 2\ell^2`. With :math:`r = z - c`,
+    :math:`k_0 = a^2\varphi`, :math:`k_1 = a^2\varphi'/\ell^2` and :math:`k_2 = a^2\varphi''/\ell^4`,
 
     .. math::
         \mathrm{cov}(f(z), f(c)) = k_0, \qquad

@@ -6,8 +6,8 @@ In whitened coordinates the surrogate is
     \tilde U = b + \tfrac12 |z|^2 + \underbrace{l^T z + \tfrac12 z^T A z}_{\text{trend}}
     + \underbrace{\textstyle\sum_i v_i\, s(w_i \cdot z + d_i)}_{\text{hidden units}} + \kappa\, g(|z|),
 
-with softplus s, optionally with radial terms in the trend (see `leapwise.surrogates.trend`). It is trained on values
-and gradients by ridge regression (`QuadraticProblem`, `NormalEquations`), and must grow far out (`FittedQuadratic`).
+with softplus s, biases :math:`d_i` (d is the dimension), and optionally radial terms (`leapwise.surrogates.trend`). It
+is trained on values and gradients by ridge regression (`QuadraticProblem`), and must grow far out (`FittedQuadratic`).
 """
 
 from __future__ import annotations

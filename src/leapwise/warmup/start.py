@@ -10,9 +10,9 @@ falls without end as the spread of its members goes to 0. So a chain descends on
 potential by much more than potentials of draws differ, which is about one for each dimension. Most chains do not
 descend at all.
 
-The adaptation has another descent, `leapwise.adaptation.minimise`. That one looks for the minimum itself, from a single
-start, because the curvature there tells a surrogate how wide the posterior is. This one moves a batch of chains, from
-which draws begin soon after, so it must stop before the minimum.
+The adaptation has another descent, `leapwise.adaptation.minimise`. That one moves one point and looks for the minimum
+itself, because the curvature there shows how wide the posterior is. This one moves a batch of chains, which go on from
+where it ends, so it must stop before the minimum.
 """
 
 from __future__ import annotations
