@@ -18,7 +18,7 @@ MODEL = """
 import os
 import numpy as np
 from leapwise import Target
-from leapwise.problems.problem import Problem
+from leapwise.problems import Problem
 
 print("the model is loaded")
 
