@@ -84,7 +84,7 @@ class AdaptationResult:
     missed_mass : bool
         Whether the last look beyond the outermost draws found mass that the surrogate misses.
     tail : HiddenTail or None
-        The tail that draws of the kernel would see least of, if it is one they see too little of.
+        The tail that the draws would cut most, if any.
     settings : AdaptationSettings
     """
 

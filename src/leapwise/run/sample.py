@@ -62,15 +62,24 @@ def sample(
     draws : int
         Draws to keep from each chain.
     tune : int, optional
-        Limit of warm-up, of which nothing is kept as a draw. With the default method: exact evaluations of all chains
-        together; warm-up ends earlier if learning more would not pay. By default about 170 + 10 for each parameter.
-        To this it may add up to 15 % of the draws while it finds mass that the surrogate had missed (of which the
-        search for other modes of a forward model takes 3 % at most, or 48), and with values alone up to 35 %, or what
-        a quadratic takes. With other methods: steps of each chain, 500 by default.
+        Limit of warm-up, of which nothing is kept as a draw. With other methods than the default: steps of each chain,
+        500 by default. With the default method: exact evaluations of all chains together; warm-up ends earlier if
+        learning more would not pay. If `tune` and `max_evaluations` are left out, the limit is 150 + 10 for each
+        parameter, somewhat higher for more than four chains, and may grow (shares are of the draws of all chains):
+
+        - with a gradient or a forward model: by 34, for the look beyond the outermost draws, and by up to 15 % while
+          mass is found that the surrogate had missed (the search for other modes of a forward model takes at most
+          3 % of this, or 48 if that is more);
+        - with a log-density alone: by up to 35 %, or by what a quadratic takes if that is more;
+        - with any log-density: by up to 35 % while the surrogate is poor but gets better;
+        - if the posterior is hard to find: by up to 20 (dim + 10) gradients, or dim + 1 values for each of these;
+        - for the last tests before the draws: by a few dozen, and more if the surrogate fails them.
+
+        A fall-back on exact HMC has a warm-up of its own.
     chains : int
         Number of chains. Each has its own random numbers.
     random_seed : int, optional
-        The same seed gives the same draws.
+        With the same settings and number of chains, the same seed gives the same draws.
     method : Auto, HMC, NUTS, RMHMC, RNSHMC, RNSRMHMC, ARNSHMC or a kernel, optional
         How to sample. The default, ``Auto()``, trains a surrogate and draws at one exact value each. ``HMC()`` tunes
         itself too, and takes exact gradients only.

@@ -320,17 +320,24 @@ def typical_curvature(surrogate: Fitted, training: TrainingSet) -> float:
 class Auto:
     """Train a surrogate in the adaptation, then make draws at one exact value each.
 
-    This is the default of `sample`. It finds the typical set, explores it with walkers on a surrogate that is trained
-    on every exact evaluation, looks for mass that the surrogate may have walled off, and stops when further training
-    would cost more than it saves. Kept draws come from a frozen `SurrogateTransition`. If the surrogate cannot be
-    trusted, steps with exact gradients are mixed in, up to all of them, and the run says so.
+    This is the default of `sample`. It finds the typical set and explores it with chains on a surrogate that is trained
+    on every exact evaluation. It looks for mass that the surrogate may cut off, and stops when further training would
+    cost more evaluations than it saves. Kept draws come from a frozen `SurrogateTransition`. If the surrogate cannot be
+    trusted, steps with exact gradients are mixed in, up to all of them, and the run says so. ``docs/how-it-works.md``
+    describes each stage.
 
-    If the surrogate has separate modes, chains jump between them (`Jumps`). A mode that no descent reaches is missed,
-    and no diagnostic shows it. There are about 16 descents for forward models, from all over the prior; about a dozen
-    for log-densities with a gradient, from far around the mode that was found; and otherwise one from each start and
-    two more. Give ``init=`` with starts far apart if there may be several modes. Three more things can be missed
-    without a warning: the tips of a thin curved ridge, a wide heap of mass under a narrow spike, and tails heavier than
-    those of a Student t with five degrees of freedom.
+    Other modes are looked for as follows, if neither `tune` nor `max_evaluations` is given:
+
+    - for forward models by about 16 descents from all over the prior;
+    - for log-densities with a gradient by about a dozen descents from far around the mode that was found;
+    - for log-densities without a gradient not at all: a mode is found only if a chain starts near it. Give ``init=``
+      with starts far apart if there may be several.
+
+    Chains jump between the modes that were found (`Jumps`). A mode that was not found is missed, and no diagnostic
+    shows it. Other mass that can be missed without a warning: the tips of a very thin curved ridge, a long tail along
+    which other parameters follow a narrow bent ridge, a wide region of mass under a narrow spike, and the mass of very
+    heavy tails, such as that of a Student t with two degrees of freedom beyond its 99.5 % quantile
+    (``docs/limits.md``).
 
     Parameters
     ----------
@@ -339,7 +346,8 @@ class Auto:
         predicts exact potentials best is chosen: a quadratic, a quadratic with hidden units, a Gaussian process on
         gradients; for a `ForwardTarget`, emulators of its outputs.
     settings : leapwise.adaptation.settings.AdaptationSettings, optional
-        Constants and stages of the adaptation, for experiments with the method itself; see that module.
+        Constants of the adaptation, and switches that turn its stages off, for experiments with the method itself. See
+        the last example, and that module.
 
     Examples
     --------
@@ -348,6 +356,15 @@ class Auto:
     >>> run = lw.sample(target, draws=100, chains=2, method=lw.Auto(lw.QuadraticNetwork()), random_seed=1)
     >>> run.posterior.cost.n_values <= 200, run.posterior.cost.n_gradients
     (True, 0)
+
+    Without the stage that follows the tails of single parameters:
+
+    >>> from dataclasses import replace
+    >>> from leapwise.adaptation.settings import DEFAULT
+    >>> method = lw.Auto(settings=replace(DEFAULT, stages=replace(DEFAULT.stages, tails=False)))
+    >>> run = lw.sample(target, draws=100, chains=2, method=method, random_seed=1)
+    >>> run.posterior.cost.n_values <= 200
+    True
     """
 
     surrogate: Surrogate | None = None
