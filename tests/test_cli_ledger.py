@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,6 +11,8 @@ import xarray
 from click.testing import CliRunner
 
 from leapwise.cli import main
+from leapwise.cli.output import inspection_table
+from leapwise.run.inspect import inspect_ledger
 
 MODEL = """
 import leapwise as lw
@@ -74,6 +77,28 @@ def test_inspect(here):
 
 
 @pytest.mark.parametrize(
+    ("kept", "asked", "says"),
+    [
+        (100, 50, "100 draws of each chain; the last call asked for 50"),
+        (
+            0,
+            300,
+            "in checkpoints: 0 of 300 draws of each chain; the rest is replayed from the recorded evaluations",
+        ),
+    ],
+)
+def test_inspect_says_what_is_saved(here, kept, asked, says):
+    assert begin().exit_code == 0
+    found = replace(inspect_ledger("run.db"), draws_kept=kept, draws_asked=asked)
+    (said,) = (
+        text
+        for name, text in zip(*(column._cells for column in inspection_table(found).columns), strict=True)
+        if name == "saved"
+    )
+    assert said.startswith(says)
+
+
+@pytest.mark.parametrize(
     ("model", "says"),
     [
         (MODEL.format(extra="", dim=3), "dim changed from 2 to 3"),
@@ -94,7 +119,7 @@ def test_a_changed_setting_is_refused_in_one_line(here):
     assert begin().exit_code == 0
     result = call("sample", "model.py:target", "--chains", 3, "--seed", 1, "--ledger", "run.db")
     assert result.exit_code == 2
-    assert "chains was 2, is 3" in result.output
+    assert "chains: 2 -> 3" in result.output
 
 
 @pytest.mark.parametrize("command", [("inspect",), ("resume",)])

@@ -68,6 +68,11 @@ def require_names(names: str | Sequence[str] | None, dim: int, default: str) -> 
         raise InputError(
             f"names must be different strings, got {list(listed)!r}; rename the repeated or empty ones"
         )
+    if len({name.replace("/", "_") for name in listed}) != len(listed):  # results/datatree.py replaces them
+        raise InputError(
+            f"names must differ in more than / and _, got {list(listed)!r}; rename one, since a DataTree allows "
+            "no / in names and has _ in its place"
+        )
     taken = sorted({"chain", "draw"}.intersection(listed))
     if taken:
         raise InputError(f"names must not contain {taken}, which name the axes of the results; choose others")

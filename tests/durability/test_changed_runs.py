@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from ledger_helpers import bits, raw
 
 import leapwise as lw
+from leapwise.adaptation.settings import DEFAULT
 from leapwise.errors import LedgerMismatch
 from leapwise.storage import Ledger
 
@@ -162,13 +164,27 @@ def test_a_changed_likelihood_of_a_bare_log_density_is_refused(tmp_path):
 
 
 SETTING_CHANGES = {
-    "method": ({"method": lw.HMC(0.1, 5)}, 'was {"method": "Auto".*is {"method": "HMC"'),
-    "a setting of the method": ({"method": lw.Auto(surrogate=lw.SoftplusNetwork(20))}, "method was"),
-    "chains": ({"chains": 3}, "chains was 2, is 3"),
-    "tune": ({"tune": 90}, "tune was null, is 90"),
-    "init": ({"init": np.zeros(2)}, "init was null, is"),
-    "seed": ({"random_seed": 6}, "random_seed was 5, is 6"),
-    "max_evaluations": ({"max_evaluations": 400}, "max_evaluations was null, is 400"),
+    "method": ({"method": lw.HMC(0.1, 5)}, 'method: "Auto" -> "HMC"; use'),
+    "a setting of the method": (
+        {"method": lw.Auto(surrogate=lw.SoftplusNetwork(20))},
+        r'run: surrogate: null -> {"name": "SoftplusNetwork"',
+    ),
+    "a stage of the adaptation": (
+        {"method": lw.Auto(settings=replace(DEFAULT, stages=replace(DEFAULT.stages, tails=False)))},
+        "run: settings.stages.tails: true -> false; use",
+    ),
+    "chains": ({"chains": 3}, "chains: 2 -> 3"),
+    "tune": ({"tune": 90}, "tune: null -> 90"),
+    "init": ({"init": np.zeros(2)}, "init: null -> "),
+    "seed": ({"random_seed": 6}, "random_seed: 5 -> 6"),
+    "max_evaluations": (
+        {"max_evaluations": 400},
+        "max_evaluations: null -> 400; .*give a new ledger and learn_from=",
+    ),
+    "more than three": (
+        {"chains": 3, "tune": 90, "init": np.zeros(2), "max_evaluations": 400},
+        "chains: .*; tune: .*; max_evaluations: [^;]*; and 1 more; use",
+    ),
 }
 
 

@@ -66,7 +66,7 @@ def test_a_healthy_run_has_no_warnings(make_run):
         ({"values": still()}, r"x\[0\] never changed in all chains\. .*init="),
         ({"values": normal(1, 500, 2)}, r"One chain .*chains=4"),
         ({"values": normal(4, 3, 2)}, r"3 draws of each chain are too few"),
-        ({"complete": False}, r"interrupted after 500 draws"),
+        ({"complete": False}, r"interrupted after 500 draws .* same ledger= makes the rest"),
         ({"complete": False, "draws": 0}, r"interrupted during warm-up, before the first draw"),
         ({"n_adaptive": 500}, r"still learning .* freeze_after"),
         ({"n_adaptive": 100}, r"first 100 of 500 draws.*exact_draws"),
@@ -90,10 +90,15 @@ def test_each_trouble_has_one_warning_with_a_remedy(make_run, change, said):
 
 
 def test_where_evaluations_are_limited_more_draws_are_not_the_remedy(make_run):
-    few = make_run(values=normal(4, 40, 2), settings={"max_evaluations": 300})
-    assert "Draw more (max_evaluations=)" in warnings_for(few)[0]
+    few = make_run(values=normal(4, 40, 2), settings={"method": "HMC", "max_evaluations": 300})
+    assert "Draw more (a new run with a larger max_evaluations=)." in warnings_for(few)[0]
+    few = make_run(values=normal(4, 40, 2), settings={"method": "Auto", "max_evaluations": 300})
+    assert "larger max_evaluations=, and learn_from= the ledger of this one" in warnings_for(few)[0]
     none = make_run(draws=0, settings={"max_evaluations": 30})
-    assert "spent before the first draw. Allow more (max_evaluations=)" in warnings_for(none)[0]
+    assert (
+        "spent before the first draw. Allow more (a new run with a larger max_evaluations=)"
+        in warnings_for(none)[0]
+    )
 
 
 def test_troubles_are_told_apart(make_run):
@@ -299,7 +304,7 @@ def test_trust_that_was_not_earned_is_told_in_its_own_words(make_surrogate_run, 
     assert "without a gradient there are no exact steps" in said and "(tune=)" in said
     limited = {"settings": {"max_evaluations": 300}, "report": make_report(reason=why)}
     (said,) = warnings_for(make_surrogate_run(**limited))
-    assert "(max_evaluations=)" in said and "tune=" not in said
+    assert "(a new run with a larger max_evaluations=)" in said and "tune=" not in said
 
 
 @pytest.fixture(scope="module")

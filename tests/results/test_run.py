@@ -20,6 +20,14 @@ def test_clock_noise_never_gives_negative_time():
     assert Cost(value_seconds=1.001, seconds=1.0).sampler_seconds == 0.0
 
 
+def test_time_in_the_sampler_is_unknown_where_time_in_the_model_is_no_wall_time():
+    """Summed over workers, or spent in an earlier call."""
+    beside = Cost(value_seconds=0.8, seconds=1.0, in_parallel=True)
+    assert np.isnan(beside.sampler_seconds)
+    assert (beside + Cost(seconds=1.0)).in_parallel is (Cost(seconds=1.0) + beside).in_parallel is True
+    assert np.isnan(Cost(value_seconds=2.0, seconds=1.0).sampler_seconds)
+
+
 def test_cost_of_a_run_includes_its_warmup(make_run):
     run = make_run()
     assert run.cost.n_gradients == run.warmup.cost.n_gradients + run.posterior.cost.n_gradients

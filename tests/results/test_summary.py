@@ -1,5 +1,6 @@
 import io
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -37,6 +38,15 @@ def test_the_cost_block_keeps_warmup_and_draws_apart(make_run):
     assert row(summary, "seconds in the sampler")[4:] == ["0.50", "1.00", "1.50"]
     assert "divergences" not in str(summary)
     assert "metric evaluations" not in str(summary)
+
+
+def test_seconds_in_the_sampler_are_not_shown_where_evaluations_ran_in_parallel(make_run):
+    run = make_run()
+    draws = replace(run.posterior, cost=replace(run.posterior.cost, in_parallel=True))
+    summary = replace(run, posterior=draws).summary()
+    assert row(summary, "seconds in the sampler")[4:] == ["0.50", "-", "-"]
+    assert summary.to_dict()["cost"]["total"]["sampler_seconds"] is None
+    json.dumps(summary.to_dict(), allow_nan=False)
 
 
 def test_efficiency_counts_every_exact_evaluation(make_run):

@@ -5,6 +5,8 @@ Here warm-up is made of steps; of the default method see `test_automatic`.
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from counting import Counted
@@ -241,3 +243,14 @@ class TestProgressBar:
         shown, hidden = (short(Counted().target, progressbar=flag) for flag in (True, False))
         assert_same(shown, hidden)
         assert "draws" in capfd.readouterr().err
+
+
+def test_time_in_the_sampler_is_unknown_on_an_executor(tmp_path):
+    """Also when the run is resumed without one: the time of its evaluations is still a sum over workers."""
+    target = lw.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2)
+    settings = {"chains": 2, "random_seed": 1, "progressbar": False, "ledger": tmp_path / "run.db"}
+    with ThreadPoolExecutor(2) as executor:
+        run = lw.sample(target, 20, executor=executor, **settings)
+    for each in (run, lw.sample(target, 30, **settings)):
+        assert np.isnan([each.warmup.cost.sampler_seconds, each.posterior.cost.sampler_seconds]).all()
+    assert lw.sample(target, 20, **settings | {"ledger": None}).cost.sampler_seconds > 0

@@ -70,6 +70,10 @@ CONSTRUCTION = {
     "dim missing": (lambda: Target(value, dim=None), "dim must be a positive integer, got None"),
     "too few names": (lambda: Target(value, dim=2, names=["a"]), "each of the 2 parameters, got 1"),
     "names repeated": (lambda: Target(value, dim=2, names=["a", "a"]), "different strings"),
+    "names alike in a DataTree": (
+        lambda: Target(value, dim=2, names=["a/b", "a_b"]),
+        r"differ in more than / and _, got \['a/b', 'a_b'\]; rename one",
+    ),
     "names are numbers": (lambda: Target(value, dim=2, names=[1, 2]), "must be strings, .* in quotes"),
     "an empty name": (lambda: Target(value, dim=2, names=["a", ""]), "different strings"),
     "names in no order": (lambda: Target(value, dim=2, names={"a", "b"}), "got set; list them in order"),

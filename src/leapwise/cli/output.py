@@ -106,6 +106,16 @@ def saving_on_failure(problem: Problem, files: Files, make: Callable[[], Run]) -
         log.setLevel(level)
 
 
+def _saved(kept: int, asked: int) -> str:
+    """Compare the draws in checkpoints with those that the last call asked for, which may have been fewer."""
+    if kept > asked:
+        return f"{kept:,} draws of each chain; the last call asked for {asked:,}"
+    rest = (
+        "" if kept == asked else "; the rest is replayed from the recorded evaluations, or still to be made"
+    )
+    return f"in checkpoints: {kept:,} of {asked:,} draws of each chain{rest}"
+
+
 def inspection_table(found: Inspection) -> Table:
     """Return a table of what a ledger holds."""
     table = Table(box=None, padding=(0, 1), pad_edge=False, show_header=False)
@@ -121,7 +131,7 @@ def inspection_table(found: Inspection) -> Table:
         table.add_row(each.phase, f"{each.n:,} {kind}{what}, {each.seconds:,.1f} s in the model")
     failed = f"{found.n_failed_attempts:,} attempts, the last: {found.last_failure}"
     table.add_row("failures", failed if found.n_failed_attempts else "none")
-    table.add_row("kept", f"{found.draws_kept:,} of {found.draws_asked:,} draws of each chain on disk")
+    table.add_row("saved", _saved(found.draws_kept, found.draws_asked))
     if found.sd is not None:
         table.add_row("surrogate", f"{found.surrogate}, sd(D) {found.sd:.2g}")
     if found.min_ess is not None:

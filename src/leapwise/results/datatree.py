@@ -151,4 +151,5 @@ def _variable(name: str) -> str:
 
 
 def _cost(prefix: str, record: Record) -> dict[str, float]:
-    return {prefix + name: value for name, value in asdict(record.cost).items() if name != "seconds"}
+    found = asdict(record.cost) | {"in_parallel": int(record.cost.in_parallel)}  # netCDF has no booleans
+    return {prefix + name: value for name, value in found.items() if name != "seconds"}

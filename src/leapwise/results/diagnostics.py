@@ -99,8 +99,18 @@ def logged_warnings(run: Run) -> list[str]:
 
 
 def _more(run: Run) -> str:
-    """Return the argument to raise for more draws; where evaluations were limited, `draws` is not the one."""
-    return "draws=" if run.settings.get("max_evaluations") is None else "max_evaluations="
+    """Return how to get more draws. Where evaluations were limited, `draws` is not the argument to raise.
+
+    A ledger belongs to one limit, so a larger one needs a new run; only the default method can learn from the old one.
+    """
+    if run.settings.get("max_evaluations") is None:
+        return "draws="
+    learn = (
+        ", and learn_from= the ledger of this one if it has one"
+        if run.settings.get("method") == "Auto"
+        else ""
+    )
+    return f"a new run with a larger max_evaluations={learn}"
 
 
 def takes_gradients(run: Run) -> bool:
@@ -119,9 +129,10 @@ def compare_with(run: Run) -> str:
 
 def interrupted(n_draws: int) -> str:
     """Warn that the run was stopped early."""
+    rest = "The same call with the same ledger= makes the rest; without a ledger it begins anew."
     if n_draws:
-        return f"The run was interrupted after {n_draws} draws of each chain. Run it again for the others."
-    return "The run was interrupted during warm-up, before the first draw. Run it again, or with a smaller tune=."
+        return f"The run was interrupted after {n_draws} draws of each chain. {rest}"
+    return f"The run was interrupted during warm-up, before the first draw. {rest}"
 
 
 def adaptive(n_adaptive: int, n_draws: int) -> str:

@@ -145,6 +145,10 @@ def _misfit(target: AnyTarget, evaluated: EvaluatedPositions) -> float:
         return float(2.0 * (best + others + evaluated.potential[lowest])[0])
 
 
+#: Time inside the target may exceed wall time by 1 % because clocks are not exact. A guess.
+CLOCK_NOISE = 1.01
+
+
 @dataclass(frozen=True)
 class Cost:
     """What one phase of a run cost.
@@ -158,9 +162,11 @@ class Cost:
     n_failures : int
         Positions where the target failed and was rejected.
     value_seconds, gradient_seconds : float
-        Time inside the target.
+        Time inside the target, summed over workers if there were several.
     seconds : float
         Wall time of the whole phase.
+    in_parallel : bool
+        Whether evaluations may have run at the same time, on an executor or several cores.
 
     Examples
     --------
@@ -176,9 +182,11 @@ class Cost:
     value_seconds: float = 0.0
     gradient_seconds: float = 0.0
     seconds: float = 0.0
+    in_parallel: bool = False
 
     def __add__(self, other: Cost) -> Cost:
-        return Cost(*(getattr(self, each.name) + getattr(other, each.name) for each in fields(Cost)))
+        sums = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(Cost)}
+        return Cost(**sums | {"in_parallel": self.in_parallel or other.in_parallel})
 
     @property
     def n_exact(self) -> int:
@@ -187,12 +195,19 @@ class Cost:
 
     @property
     def model_seconds(self) -> float:
-        """Time inside the target."""
+        """Time inside the target, summed over workers if there were several."""
         return self.value_seconds + self.gradient_seconds
 
     @property
     def sampler_seconds(self) -> float:
-        """Time outside the target."""
+        """Wall time outside the target; NaN if it is not known.
+
+        It is not known if evaluations ran in parallel, because their time is then a sum over workers and not wall time.
+        It is not known either if the time inside the target exceeds the wall time, because evaluations of an earlier
+        call were replayed.
+        """
+        if self.in_parallel or self.model_seconds > CLOCK_NOISE * self.seconds:
+            return float("nan")
         return max(self.seconds - self.model_seconds, 0.0)
 
 

@@ -56,7 +56,7 @@ class Summary:
     cost : dict of str to dict
         Of ``"warmup"``, ``"draws"`` and ``"total"``: counts, seconds, acceptance, divergences. With a surrogate also
         sd(D), the standard deviation of exact minus predicted potential at proposals (at most 4), and the share of
-        steps with exact gradients.
+        steps with exact gradients. Seconds in the sampler are NaN if evaluations ran in parallel (see `Cost`).
     effective, efficiency : dict of str to float
         Effective draws of the worst parameter, and the same per exact evaluation, warm-up included: ``"bulk"`` (for
         means), ``"tail"``, ``"squares"`` (for spreads).
@@ -160,6 +160,7 @@ def _rows(names: tuple[str, ...], found: Statistics) -> list[dict[str, Any]]:
 def _costs(run: Run) -> dict[str, dict[str, float]]:
     warmup, draws = _spent(run.warmup), _spent(run.posterior)
     total = {key: warmup[key] + draws[key] for key in draws}
+    total["in_parallel"] = warmup["in_parallel"] or draws["in_parallel"]
     for each, record in ((warmup, run.warmup), (draws, run.posterior)):
         rate = record.stats.get("acceptance_rate")
         each["acceptance"] = float(rate.mean()) if rate is not None and rate.size else np.nan
@@ -332,6 +333,8 @@ def _number(value: float, places: int) -> str:
 
 
 def _seconds(value: float) -> str:
+    if np.isnan(value):
+        return UNKNOWN
     return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"
 
 

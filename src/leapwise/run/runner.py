@@ -332,7 +332,10 @@ class Runner:
             return self._record(Recorder(self.request.chains, 0, self.request.target.dim).block(), Cost())
         counts = [group.counts for group in self.groups]
         total = {each.name: sum(getattr(one, each.name) for one in counts) for each in fields(Counts)}
-        cost = Cost(seconds=max(group.total_seconds for group in self.groups), **total)
+        in_parallel = self._is_apart or self.engine is not None
+        cost = Cost(
+            seconds=max(group.total_seconds for group in self.groups), in_parallel=in_parallel, **total
+        )
         if self.store is not None and not any(group.n_in_memory for group in self.groups):
             n_steps = min(min(group.n_done, group.n_steps) for group in self.groups)
             sequences = [group.sequence for group in self.groups]
@@ -342,7 +345,12 @@ class Runner:
 
     def _warmup_record(self) -> Record:
         seconds = time.perf_counter() - self._started
-        cost = Cost(n_metrics=self._n_metrics, seconds=seconds, **vars(self.evaluator.counts))
+        cost = Cost(
+            n_metrics=self._n_metrics,
+            seconds=seconds,
+            in_parallel=self._is_apart or self.engine is not None,
+            **vars(self.evaluator.counts),
+        )
         recorder = self._recorder or Recorder(self.request.chains, 0, self.request.target.dim)
         return self._record(recorder.block(), cost)
 

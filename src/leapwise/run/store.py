@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from leapwise.adaptation.settings import DEFAULT
 from leapwise.errors import ArchiveError, LedgerDamaged, LedgerMismatch
 from leapwise.execution import Counts, Evaluation, Evaluator
 from leapwise.execution.evaluator import require_unchanged
@@ -38,6 +39,7 @@ from leapwise.storage.replay import Replay
 from leapwise.surrogates.base import fingerprint
 from leapwise.targets import AnyTarget
 from leapwise.targets.identity import differences, identify
+from leapwise.warmup import Auto
 
 #: A larger end of warm-up is not saved. Only the factor of a large Gaussian process exceeds it, and training that again
 #: from replayed evaluations takes seconds.
@@ -46,6 +48,8 @@ MAX_WARM_UP_BYTES = 1 << 26
 MAX_DRAWS_BYTES = 1 << 24
 #: The position to evaluate again is chosen among so many rows, the first of warm-up. A guess: enough for a middle one.
 _N_FIRST_ROWS = 50
+#: A refusal names at most so many changed settings: more are hard to read in one sentence. A guess.
+MOST_CHANGES = 3
 #: Names of checkpoints.
 _METHOD, _WARM_UP, _KNOWN, _ASKED, _SURROGATE = "method", "warm-up", "known", "asked", "surrogate"
 
@@ -320,23 +324,54 @@ def _require_same_run(ledger: Ledger, now: Header, seed: int | None) -> None:
             f"the ledger {ledger.path} belongs to another target: {'; '.join(changed)}; use the target of the ledger, "
             "or start a new ledger"
         )
-    for name, value in now.settings.items():
-        if name in ("draws", "apart"):
+    changed = _changed_settings(then.settings, now.settings)
+    if seed is not None and then.seed != seed:
+        changed.append(f"random_seed: {then.seed} -> {seed}")
+    if changed:
+        more = f"; and {len(changed) - MOST_CHANGES} more" if len(changed) > MOST_CHANGES else ""
+        learn = " and learn_from= this one" if now.settings["method"]["method"] == "Auto" else ""
+        raise LedgerMismatch(
+            f"the ledger {ledger.path} belongs to another run: {'; '.join(changed[:MOST_CHANGES])}{more}; use the same "
+            f"settings, or give a new ledger{learn}"
+        )
+
+
+def _changed_settings(then: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Name the settings that decide which draws are made and have changed."""
+    changed = []
+    for name, value in now.items():
+        if name in ("draws", "apart", "method"):
             continue
         # A run that a failure has ended may continue with such points rejected, but not the other way round.
         if name == "on_failure" and value == "reject":
             continue
-        if then.settings.get(name) != value:
-            changed.append(f"{name} was {_shown(then.settings.get(name))}, is {_shown(value)}")
-    if seed is not None and then.seed != seed:
-        changed.append(f"random_seed was {then.seed}, is {seed}")
-    if changed:
-        raise LedgerMismatch(
-            f"the ledger {ledger.path} belongs to another run: {'; '.join(changed)}; use the same settings, or start a "
-            "new ledger (learn_from= trains on this one)"
-        )
+        changed += _changes(name, then.get(name), value)
+    old, new = _with_defaults(then["method"]), _with_defaults(now["method"])
+    if old["method"] != new["method"]:  # then all its settings differ, too
+        return [*_changes("method", old["method"], new["method"]), *changed]
+    return changed + _changes("", old, new)
+
+
+def _with_defaults(method: dict[str, Any]) -> dict[str, Any]:
+    """Write out the settings of `Auto` that were left out, so that single ones can be compared."""
+    if method["method"] != "Auto" or method.get("settings") is not None:
+        return method
+    return method | {"settings": json.loads(json.dumps(describe(Auto(settings=DEFAULT))["settings"]))}
+
+
+def _changes(name: str, then: Any, now: Any) -> list[str]:
+    """Return the entries in which two mappings, or mappings in them, differ, each as ``path: then -> now``."""
+    if then == now:
+        return []
+    if not (isinstance(then, dict) and isinstance(now, dict)):
+        return [f"{name}: {_shown(then)} -> {_shown(now)}"]
+    return [
+        change
+        for key in dict.fromkeys([*then, *now])
+        for change in _changes(f"{name}.{key}" if name else key, then.get(key), now.get(key))
+    ]
 
 
 def _shown(value: Any) -> str:
     text = json.dumps(value)
-    return text if len(text) < 200 else text[:200] + "..."
+    return text if len(text) < 80 else text[:80] + "..."
