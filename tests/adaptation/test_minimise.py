@@ -192,7 +192,7 @@ class TestImproper:
             search(
                 lambda x: -(x[0] ** 2), (lambda x: np.array([-2 * x[0], 0.0])) if given else None, 2, limit=60
             )
-        assert "improper" in str(caught.value) and "bounds=" in str(caught.value)
+        assert "improper; give x[1] a prior or bounds=, or rescale" in str(caught.value)
 
     @pytest.mark.parametrize("power", [1, 2])
     def test_a_log_density_that_rises_without_end(self, power, given):

@@ -50,4 +50,14 @@ def test_a_stage_that_is_off_costs_nothing():
 def test_other_settings_are_refused():
     target = lw.Target(normal, dim=2, vectorized=True)
     with pytest.raises(InputError, match="takes an AdaptationSettings as its settings, got 3"):
-        lw.sample(target, 20, method=lw.Auto(settings=3), progressbar=False)
+        lw.Auto(settings=3)
+    with pytest.raises(
+        InputError, match=r"takes an AdaptationSettings as its settings, got \{'tails': False\}"
+    ):
+        lw.Auto(settings={"tails": False})
+    with pytest.raises(
+        InputError, match="stages in the settings of Auto must be StageSwitches, got None; leave"
+    ):
+        lw.Auto(settings=replace(DEFAULT, stages=None))
+    with pytest.raises(InputError, match="takes an AdaptationSettings as its settings, got StageSwitches"):
+        lw.sample(target, 20, method=lw.Auto(settings=DEFAULT.stages), progressbar=False)

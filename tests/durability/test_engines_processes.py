@@ -108,7 +108,7 @@ class TestDeaths:
         with process_pool(1) as pool:
             engine = OnExecutor(moody(), pool)
             for _ in range(2):
-                with pytest.raises(WorkerError, match="cannot be made again; pass a function"):
+                with pytest.raises(WorkerError, match="cannot be made again; pass cores=4, or a function"):
                     values(engine, rows(DIE))
 
     @pytest.mark.slow

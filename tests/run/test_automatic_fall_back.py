@@ -99,3 +99,20 @@ class TestFallBack:
         monkeypatch.setattr(automatic, "run_adaptation", fail(error))
         with pytest.raises((BudgetError, SurrogateError)):
             lw.sample(NORMAL, draws=100, max_evaluations=300, random_seed=1)
+
+
+def test_a_model_that_cannot_fit_its_data_is_the_reason_given():
+    """A narrower prior would not help there."""
+    rng = np.random.default_rng(0)
+    waves = rng.normal(size=(30, 4)) * 3.0
+    likelihood = lw.GaussianLikelihood(rng.normal(size=30) * 50.0, sd=0.01)
+    target = lw.ForwardTarget(
+        lambda x: np.sin(waves @ x) + abs(np.sin(7.0 * x[0] * x[1])),
+        likelihood,
+        lw.NormalPrior(0.0, 1.0, dim=4),
+    )
+    with pytest.raises(
+        SurrogateError, match=r"does not fit the data within its errors \(chi\^2 of [\d,]+ for 30"
+    ) as caught:
+        lw.sample(target, 10, chains=2, random_seed=1, progressbar=False)
+    assert "GaussianLikelihood" in str(caught.value) and "narrower prior" not in str(caught.value)

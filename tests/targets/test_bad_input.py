@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from leapwise import Evaluator, ForwardTarget, GaussianLikelihood, NormalPrior, Target, UniformPrior
 from leapwise.errors import EvaluationError, InputError, OutputError
+from leapwise.execution import engine_for
 
 LIKELIHOOD = GaussianLikelihood([0.0, 1.0], sd=1.0)
 PRIOR = NormalPrior(0.0, 1.0, dim=2)
@@ -25,6 +27,10 @@ def score(x):
 def at_first(target, gradient=False):
     evaluator = Evaluator(target)
     return (evaluator.value_and_gradient if gradient else evaluator.value)(np.ones((2, 2)))
+
+
+def slowly(target):
+    return Evaluator(target, engine=engine_for(target, timeout=0.01)).value(np.ones((1, 2)))
 
 
 def fail(x):
@@ -143,7 +149,7 @@ FIRST_EVALUATION = {
     "complex back": (lambda: at_first(Target(lambda x: 1j, dim=2)), OutputError, "dtype complex128"),
     "object back": (lambda: at_first(Target(lambda x: {}, dim=2)), OutputError, "got dict of dtype object"),
     "text back": (lambda: at_first(Target(lambda x: "low", dim=2)), OutputError, "got str"),
-    "a truth back": (lambda: at_first(Target(lambda x: True, dim=2)), OutputError, "dtype bool"),
+    "a truth back": (lambda: at_first(Target(lambda x: True, dim=2)), OutputError, "got bool; convert"),
     "scalar for a batch": (
         lambda: at_first(Target(lambda x: -1.0, dim=2, vectorized=True)),
         OutputError,
@@ -167,7 +173,27 @@ FIRST_EVALUATION = {
     "too few outputs": (
         lambda: at_first(ForwardTarget(lambda x: x[:1], LIKELIHOOD, PRIOR)),
         OutputError,
-        r"forward must return shape \(2,\), got \(1,\)",
+        r"forward must return shape \(2,\), got \(1,\); return one output for each of the 2 data",
+    ),
+    "complex": (
+        lambda: at_first(Target(lambda x: np.complex128(1j), dim=2)),
+        OutputError,
+        "must return real numbers, got complex128; convert",
+    ),
+    "vectorized, but returns one number": (
+        lambda: at_first(Target(lambda x: -0.5 * (x**2).sum(), dim=2, vectorized=True)),
+        OutputError,
+        r"\(\d,\), .* got shape \(\) \(it was given positions of shape \(\d, 2\)\); return one number",
+    ),
+    "vectorized, but raises": (
+        lambda: at_first(Target(fail, dim=2, vectorized=True)),
+        EvaluationError,
+        r"the solver is down at .*; since vectorized=True, it was given positions of shape \(n, 2\); ",
+    ),
+    "too slow": (
+        lambda: slowly(Target(lambda x: time.sleep(0.2), dim=2)),
+        EvaluationError,
+        r"^the evaluation took longer than the 0.01 s allowed at parameters [^;]*; allow more \(timeout=\), fix [^;]*$",
     ),
     "NaN": (
         lambda: at_first(Target(lambda x: np.nan, dim=2)),
@@ -195,9 +221,9 @@ FIRST_EVALUATION = {
         "gradient that is not finite",
     ),
     "NaN outputs": (
-        lambda: at_first(ForwardTarget(lambda x: x * np.nan, LIKELIHOOD, PRIOR)),
+        lambda: at_first(ForwardTarget(lambda x: np.array([1.0, np.nan]), LIKELIHOOD, PRIOR)),
         EvaluationError,
-        "log-density of nan",
+        r"the forward model returned nan in output 1 \(the first is 0\) at parameters .*; let it raise an error",
     ),
 }
 TABLE = [(name, act, InputError, words) for name, (act, words) in CONSTRUCTION.items()]

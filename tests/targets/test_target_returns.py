@@ -39,7 +39,7 @@ class Unreadable:
 
 WRONG_VALUES = {
     "None": (None, "return statement missing"),
-    "bool": (True, "dtype bool"),
+    "bool": (True, "got bool; convert"),
     "complex": (1.0 + 1j, "dtype complex128"),
     "string": ("-1.0", "real numbers, got str"),
     "object": (np.array([1.0], dtype=object), "dtype object"),

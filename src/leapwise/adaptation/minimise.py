@@ -558,7 +558,8 @@ def improper(target: AnyTarget, away: np.ndarray, what: str) -> ImproperError:
     share = away / np.abs(away).max()
     chosen = np.flatnonzero(np.abs(share) > 0.1)[:4]
     along = ", ".join(f"{'+' if share[i] > 0 else '-'}{names[i]}" for i in chosen)
-    prior = "a prior that is proper" if target.emulates_outputs else "them a prior, or bounds="
+    listed = ", ".join(names[i] for i in chosen)
+    prior = "a prior that is proper" if target.emulates_outputs else f"{listed} a prior or bounds="
     return ImproperError(
         f"the log-density {what} along {along}, as far as {np.abs(away).max():.0e} away, so the posterior may be "
         f"improper; give {prior}, or rescale the parameters if they are meant to be so large"

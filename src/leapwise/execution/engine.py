@@ -178,7 +178,7 @@ def call_target(
     if finished:
         return finished[0]
     attempt.error = EvaluationTimeout(
-        f"the evaluation took longer than the {timeout:g} s allowed; allow more (timeout=), or fix the model"
+        f"took longer than the {timeout:g} s allowed"  # `FailedRow` adds where, and what to do
     )
     attempt.seconds = time.perf_counter() - started
     return attempt

@@ -30,6 +30,7 @@ import numpy as np
 from leapwise.checks import require_whole
 from leapwise.errors import BudgetError, EvaluationError, InputError, LedgerMismatch, OutputError, WorkerError
 from leapwise.execution.engine import Attempt, BlasThreads, Engine, InProcess
+from leapwise.execution.failed_row import FailedRow, shown
 from leapwise.storage import Row
 from leapwise.storage.replay import Replay
 from leapwise.targets.returns import Values, stack
@@ -119,39 +120,6 @@ class Evaluation:
         return position
 
 
-@dataclass(frozen=True, eq=False)
-class _FailedRow:
-    """A row that failed in its last attempt, with the number of attempts and their time."""
-
-    values: Values | None
-    error: Exception | None
-    attempts: int
-    seconds: float
-
-    @property
-    def what(self) -> str:
-        """What happened, in a few words."""
-        if self.error is not None:
-            return f"raised {type(self.error).__name__}: {self.error}"
-        if self.values is not None and np.isfinite(self.values.log_density[0]):
-            return "returned a gradient that is not finite"
-        return (
-            f"returned a log-density of {self.values.log_density[0] if self.values is not None else np.nan}"
-        )
-
-    def message(self, parameters: np.ndarray) -> str:
-        """Return one sentence about a row that also failed when it was retried."""
-        if isinstance(self.error, WorkerError):
-            words = " ".join(str(self.error).split())
-            return f"the target could not be evaluated at parameters {_shown(parameters)}: {words}"
-        retries = self.attempts - 1
-        again = f" (and again when retried {retries} time{'s' if retries > 1 else ''})" if retries else ""
-        return (
-            f"the target {self.what} at parameters {_shown(parameters)}{again}; return -inf where the density is zero, "
-            "fix the model at this point, or pass on_failure='reject' to declare such points outside the support"
-        )
-
-
 @dataclass(eq=False)
 class _Batch:
     """Rows of one request, all inside the bounds, and what is known of them so far."""
@@ -162,7 +130,7 @@ class _Batch:
     index: np.ndarray | None = None  # their places in the ledger
     whole: Values | None = None  # the values of all rows, if a single call returned them without a failure
     found: dict[int, Values] = field(default_factory=dict)
-    failed: dict[int, _FailedRow] = field(default_factory=dict)
+    failed: dict[int, FailedRow] = field(default_factory=dict)
     raised: bool = False  # whether a call for several rows at once raised
     under_way: int = 0  # rows that the target is being called for
 
@@ -189,7 +157,7 @@ class _Batch:
                 self.found[row] = one
             else:
                 attempts, seconds = self.spent(row)
-                self.failed[row] = _FailedRow(one, attempt.error, attempts + 1, seconds + attempt.seconds / n)
+                self.failed[row] = FailedRow(one, attempt.error, attempts + 1, seconds + attempt.seconds / n)
         return good
 
     def spent(self, row: int) -> tuple[int, float]:
@@ -498,7 +466,7 @@ class Evaluator:
     def _abandon(self, batch: _Batch, row: int) -> Values:
         """Return zero density for a row that keeps failing, if the user said so; else raise."""
         parameters, failed = batch.parameters[row], batch.failed[row]
-        message = failed.message(parameters)
+        message = failed.message(parameters, vectorized=self.target.vectorized)
         # Workers may die for other reasons than this row, and those must not decide about draws.
         if self.on_failure == "raise" or isinstance(failed.error, WorkerError):
             self._note_failure(parameters, message)
@@ -588,10 +556,6 @@ def require_unchanged(rows: Sequence[Row], evaluator: Evaluator, path: str) -> N
         return
     raise LedgerMismatch(
         f"the log-density at a position recorded in {path} was {row.log_density:.9g} and is now {found:.9g} "
-        f"(parameters {_shown(parameters[0])}): the model, its data or the prior has changed, or the model is random; "
+        f"(parameters {shown(parameters[0])}): the model, its data or the prior has changed, or the model is random; "
         "use the target that the ledger was made with, or start a new ledger"
     )
-
-
-def _shown(parameters: np.ndarray) -> str:
-    return np.array2string(parameters, precision=6, threshold=12, separator=", ", max_line_width=1000)

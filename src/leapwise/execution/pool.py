@@ -95,7 +95,8 @@ class Pool:
             if self._make is None:
                 raise WorkerError(
                     f"the executor is broken ({type(cause).__name__}: {cause}) and cannot be made again; "
-                    "pass a function that makes one, such as executor=lambda: ProcessPoolExecutor(4)"
+                    "pass cores=4, or a function that makes one, such as executor=lambda: ProcessPoolExecutor(4, "
+                    'mp_context=multiprocessing.get_context("spawn"))'
                 ) from cause
             _shut_down(self.executor)
             self.executor = self._made()

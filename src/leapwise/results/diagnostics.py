@@ -447,10 +447,17 @@ def poor_fit(target: TargetReport | None) -> list[str]:
     if target is None or target.fits:
         return []
     return [
-        f"The model does not fit the data within its errors (chi^2 of {target.misfit:,.0f} for {target.n_outputs} "
-        "outputs): the errors are understated, the model is wrong, or a better mode was missed. Check the errors given "
-        "to GaussianLikelihood, look at the residuals, or start at another point (init=)."
+        f"The model {misfit(target)}. Check the errors given to GaussianLikelihood, look at the residuals, or start at "
+        "another point (init=)."
     ]
+
+
+def misfit(target: TargetReport) -> str:
+    """Say how far a forward model is from its data, and what that may mean."""
+    return (
+        f"does not fit the data within its errors (chi^2 of {target.misfit:,.0f} for {target.n_outputs} outputs): the "
+        "errors are understated, the model is wrong, or a better mode was missed"
+    )
 
 
 def failures(count: int) -> list[str]:

@@ -15,6 +15,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -40,7 +41,8 @@ from leapwise.dynamics import EuclideanMetric
 from leapwise.errors import BudgetError, LeapwiseError, SurrogateError
 from leapwise.execution import Evaluation
 from leapwise.kernels import Kernel, Mixture, State, Streams, SurrogateTransition
-from leapwise.results import SurrogateReport
+from leapwise.results import SurrogateReport, TargetReport
+from leapwise.results.diagnostics import misfit
 from leapwise.run.progress import Progress
 from leapwise.surrogates import TrainingSet, Whitening
 from leapwise.surrogates.base import fingerprint
@@ -191,7 +193,9 @@ def _judged(
         share = f"{outside:.0%} of its moves ended outside the support, where the log-density is -inf"
         trust = replace(trust, reason=f"{trust.reason}; {share}")
     if not target.has_gradient:
-        require_use(outcome, trust, _remedies(target))
+        report = TargetReport.of(target, outcome.training)
+        remedies = _remedies(target) if report.fits else _remedies_of_misfit(report)
+        require_use(outcome, trust, remedies)
     kernel = _kernel(outcome, trust, is_limited=plan.is_limited)
     if kernel is None:
         _warn_of_fall_back(trust.reason)
@@ -296,7 +300,7 @@ def _not_found(plan: AdaptationPlan, record: EvaluationRecord, n_chains: int) ->
     if plan.is_limited and plan.most < usual:
         return BudgetError(
             f"{plan.most} evaluations of warm-up are too few to find the posterior of {plan.dim} parameters; allow "
-            f"about {usual} (tune=), or one and a half times as many in all (max_evaluations=)"
+            f"about {usual} (tune=), or {math.ceil(1.5 * usual)} in all (max_evaluations=)"
         )
     return BudgetError(
         f"the posterior of {plan.dim} parameters was not found in {record.evaluator.counts.n_exact} evaluations of "
@@ -314,6 +318,14 @@ def _remedies(target: AnyTarget) -> str:
         return f"{both}, or allow more warm-up (tune=)"
     other = "give a gradient (Target(gradient=...)), emulate outputs instead of a scalar (ForwardTarget)"
     return f"{other}, {both}, rescale the parameters, or allow more warm-up (tune=)"
+
+
+def _remedies_of_misfit(report: TargetReport) -> str:
+    """Return what to do if the model does not fit its data: a narrower prior or more evaluations would not help."""
+    return (
+        f"the model {misfit(report)}; check the errors given to GaussianLikelihood, look at the residuals, start at "
+        "another point (init=), or give a gradient (vjp= or jacobian=)"
+    )
 
 
 def _usual_cost(target: AnyTarget, n_chains: int) -> int:

@@ -84,7 +84,7 @@ def _require_method(method: Method, target: AnyTarget) -> None:
     if isinstance(method, type) or not known:
         got = f"the class {method.__name__}" if isinstance(method, type) else repr(method)
         raise InputError(
-            f"method must be such as Auto(), HMC(), RMHMC(metric=...) or RNSHMC(surrogate), got {got}"
+            f"method must be a method, for example Auto() or HMC(), got {got}; leave it out for the default"
         )
     name = type(method).__name__
     if not getattr(method, "is_exact", False) and not isinstance(method, ARNSHMC):

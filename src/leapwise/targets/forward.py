@@ -151,7 +151,11 @@ class ForwardTarget:
             assert self._jacobian is not None
             what = "jacobian, for its outputs,"
             value, derivative = checked_pair(self._jacobian(point), "jacobian", "(outputs, jacobian)")
-        outputs = checked_rows(value, n, self._n_outputs, self.vectorized, what)
+        given = f" (it was given positions of shape {point.shape})" if self.vectorized else ""
+        remedy = "return equally many outputs at all positions"
+        if isinstance(self.likelihood, GaussianLikelihood):
+            remedy = f"return one output for each of the {self._n_outputs} data"
+        outputs = checked_rows(value, n, self._n_outputs, self.vectorized, what, remedy, given)
         self._n_outputs = outputs.shape[1]
         log_likelihood = checked_scalars(
             self.likelihood.log_density(outputs.copy()), n, True, "likelihood.log_density"

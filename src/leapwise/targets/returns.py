@@ -92,8 +92,8 @@ def checked_pair(value: Any, what: str, expected: str) -> tuple[Any, Any]:
     return value[0], value[1]
 
 
-def checked_scalars(value: Any, n: int, vectorized: bool, what: str) -> np.ndarray:
-    """Return `value` as new float64 of shape ``(n,)``, or raise."""
+def checked_scalars(value: Any, n: int, vectorized: bool, what: str, given: str = "") -> np.ndarray:
+    """Return `value` as new float64 of shape ``(n,)``, or raise; `given` says what the function was called with."""
     array = checked_real(value, what)
     if array.size != n or (vectorized and array.shape != (n,)):
         expected = f"shape ({n},), one number for each row" if vectorized else "a single number"
@@ -101,20 +101,28 @@ def checked_scalars(value: Any, n: int, vectorized: bool, what: str) -> np.ndarr
             "sum over the data inside the function" if array.size > n else "return one number for each point"
         )
         hint = "flatten it" if array.size == n and array.ndim else hint
-        raise OutputError(f"{what} must return {expected}, got shape {array.shape}; {hint}")
+        raise OutputError(f"{what} must return {expected}, got shape {array.shape}{given}; {hint}")
     return array.reshape(n)
 
 
-def checked_rows(value: Any, n: int, width: int | None, vectorized: bool, what: str) -> np.ndarray:
-    """Return `value` as new float64 of shape ``(n, width)``, any width if None, or raise."""
+def checked_rows(
+    value: Any,
+    n: int,
+    width: int | None,
+    vectorized: bool,
+    what: str,
+    remedy: str = "return one entry for each component",
+    given: str = "",
+) -> np.ndarray:
+    """Return `value` as new float64 of shape ``(n, width)``, any width if None, or raise; as `checked_scalars`."""
     array = checked_real(value, what)
     rows = array if vectorized else array[None]
     if rows.ndim != 2 or len(rows) != n or (width is not None and rows.shape[1] != width):
         one = "m" if width is None else str(width)
         expected = f"({n}, {one})" if vectorized else f"({one},)"
         same_size = width is not None and array.size == n * width
-        hint = "reshape or transpose it" if same_size else "return one entry for each component"
-        raise OutputError(f"{what} must return shape {expected}, got {array.shape}; {hint}")
+        hint = "reshape or transpose it" if same_size else remedy
+        raise OutputError(f"{what} must return shape {expected}, got {array.shape}{given}; {hint}")
     return rows
 
 
@@ -129,8 +137,9 @@ def checked_real(value: Any, what: str) -> np.ndarray:
         ) from error
     if array.dtype.kind not in "fiu" or np.ma.is_masked(value):
         hint = "convert the result to float, without missing entries"
+        kind, dtype = type(value).__name__, str(array.dtype)
         raise OutputError(
-            f"{what} must return real numbers, got {type(value).__name__} of dtype {array.dtype}; "
+            f"{what} must return real numbers, got {kind if kind == dtype else f'{kind} of dtype {dtype}'}; "
             + ("is a return statement missing?" if value is None else hint)
         )
     return array.astype(float)

@@ -193,14 +193,15 @@ class Target:
                     f"log_density must return the log-density alone, got a tuple of {len(value)}; if that is "
                     "(log_density, gradient), pass returns_gradient=True"
                 )
-        log_density = checked_scalars(value, n, self.vectorized, "log_density")
+        given = f" (it was given positions of shape {parameters.shape})" if self.vectorized else ""
+        log_density = checked_scalars(value, n, self.vectorized, "log_density", given)
         if not gradient:
             return Values(log_density)
         if not np.isfinite(log_density).any():  # rejected or failed already: the gradient is not needed
             return Values(log_density, np.zeros((n, self.dim)))
         if self._gradient is not None:
             slope = self._gradient(self._point(parameters))
-        return Values(log_density, checked_rows(slope, n, self.dim, self.vectorized, "gradient"))
+        return Values(log_density, checked_rows(slope, n, self.dim, self.vectorized, "gradient", given=given))
 
     def sample_start(self, rng: np.random.Generator) -> np.ndarray | None:
         """Return None: a bare log-density has no prior to draw from."""

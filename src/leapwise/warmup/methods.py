@@ -12,7 +12,7 @@ takes that matrix from the curvature of the surrogate. Here all three work with 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -379,4 +379,22 @@ class Auto:
             raise InputError(
                 f"Auto takes a recipe such as SoftplusNetwork(1000) as its surrogate, got {self.surrogate!r}; leave it "
                 "out, and one is chosen"
+            )
+        if self.settings is not None:
+            _require_settings(self.settings)
+
+
+def _require_settings(settings: Any) -> None:
+    """Raise unless all settings of the adaptation are there, each of the class of its default.
+
+    The class itself is checked when a run begins: `leapwise.adaptation` is above this package and not imported here.
+    """
+    remedy = "leave it out, or change leapwise.adaptation.settings.DEFAULT with dataclasses.replace"
+    if not is_dataclass(settings) or isinstance(settings, type):
+        raise InputError(f"Auto takes an AdaptationSettings as its settings, got {settings!r}; {remedy}")
+    for each in fields(settings):
+        found = getattr(settings, each.name)
+        if each.default is not MISSING and not isinstance(found, type(each.default)):
+            raise InputError(
+                f"{each.name} in the settings of Auto must be {type(each.default).__name__}, got {found!r}; {remedy}"
             )
