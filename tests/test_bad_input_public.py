@@ -205,7 +205,7 @@ SAMPLE = {
         "Generator",
         ["whole number"],
     ),
-    "unknown method": (lambda m: m.sample(method="nuts"), InputError, "'nuts'", ["Auto(), HMC()"]),
+    "unknown method": (lambda m: m.sample(method="nuts"), InputError, "'nuts'", ["Auto() or HMC()"]),
     "a class for a method": (lambda m: m.sample(method=lw.HMC), InputError, "class HMC", ["HMC()"]),
     "unknown rule for failures": (
         lambda m: m.sample(on_failure="ignore"),
@@ -260,7 +260,7 @@ ONE_EVALUATION = {
         lambda m: m.sample(lw.Target(m.value, lambda x: np.ones(5), dim=2)),
         OutputError,
         "(5,)",
-        ["one entry"],
+        ["one output for each of the 2 data"],
     ),
     "a pair expected": (
         lambda m: m.sample(lw.Target(m.value, dim=2, returns_gradient=True)),
@@ -283,13 +283,13 @@ ONE_EVALUATION = {
         ),
         OutputError,
         "(1,)",
-        ["one entry"],
+        ["one output for each of the 2 data"],
     ),
     "too few outputs of the model alone": (
         lambda m: m.sample(lw.ForwardTarget(lambda x: np.atleast_1d(m.value(x)), LIKELIHOOD, PRIOR), tune=60),
         OutputError,
         "(1,)",
-        ["one entry"],
+        ["one output for each of the 2 data"],
     ),
 }
 FILES = {
