@@ -260,7 +260,7 @@ ONE_EVALUATION = {
         lambda m: m.sample(lw.Target(m.value, lambda x: np.ones(5), dim=2)),
         OutputError,
         "(5,)",
-        ["one output for each of the 2 data"],
+        ["one entry"],
     ),
     "a pair expected": (
         lambda m: m.sample(lw.Target(m.value, dim=2, returns_gradient=True)),
