@@ -132,4 +132,5 @@ def test_two_far_modes_are_not_missed_in_silence(seed):
     run = lw.sample(TARGET, random_seed=seed, progressbar=False)
     # Half of the mass is on each side; of some thousand effective draws 6 standard errors are 0.1.
     assert abs((run.draws[..., 0] > 0).mean() - 0.5) < 0.1
-    assert not run.summary().warnings
+    # On some machines a share of exact steps is mixed in, and the run says so.
+    assert all("trusted" in said for said in run.summary().warnings)
