@@ -29,8 +29,7 @@ import numpy as np
 
 from leapwise.checks import require_whole
 from leapwise.errors import BudgetError, EvaluationError, InputError, LedgerMismatch, OutputError, WorkerError
-from leapwise.execution.engine import Attempt, BlasThreads, Engine, InProcess
-from leapwise.execution.failed_row import FailedRow, shown
+from leapwise.execution.engine import Attempt, BlasThreads, Engine, FailedRow, InProcess, shown
 from leapwise.storage import Row
 from leapwise.storage.replay import Replay
 from leapwise.targets.returns import Values, stack
