@@ -1,4 +1,4 @@
-"""Which chains stand in separate modes of a surrogate."""
+"""Which chains are in separate modes of a surrogate."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_another_likelihood_is_refused_after_one_evaluation(old):
     assert model.calls == 1
 
 
-def test_a_resumed_run_has_learnt_the_same_though_the_other_ledger_is_gone(old, tmp_path):
+def test_a_resumed_run_has_learned_the_same_though_the_other_ledger_is_gone(old, tmp_path):
     path, _ = old
     copy = tmp_path / "copy.db"
     copy.write_bytes(path.read_bytes())
@@ -135,18 +135,18 @@ def test_rejections_are_not_taken_back(tmp_path):
     lw.sample(Model().target, on_failure="raise", **kwargs)
     lw.sample(Model().target, on_failure="reject", **kwargs)
     lw.sample(Model().target, on_failure="reject", **(kwargs | {"ledger": tmp_path / "other.db"}))
-    with pytest.raises(LedgerMismatch, match='on_failure was "reject", is "raise"'):
+    with pytest.raises(LedgerMismatch, match='on_failure: "reject" -> "raise"'):
         lw.sample(Model().target, on_failure="raise", **(kwargs | {"ledger": tmp_path / "other.db"}))
 
 
-def test_a_stand_in_that_was_trained_otherwise_is_another_run(tmp_path):
+def test_a_surrogate_that_was_trained_differently_is_another_run(tmp_path):
     rng = np.random.default_rng(1)
     position = rng.standard_normal((40, 3))
-    stand_ins = [
+    surrogates = [
         lw.QuadraticNetwork().fit(lw.TrainingSet(position, scale * (position**2).sum(axis=1)), rng)
         for scale in (0.5, 0.6)
     ]
-    kernels = [lw.SurrogateTransition(0.3, 3, surrogate=each) for each in stand_ins]
+    kernels = [lw.SurrogateTransition(0.3, 3, surrogate=each) for each in surrogates]
     kwargs = {
         "tune": 0,
         "init": np.ones(3),
@@ -156,5 +156,5 @@ def test_a_stand_in_that_was_trained_otherwise_is_another_run(tmp_path):
     }
     lw.sample(Model().target, draws=5, method=kernels[0], **kwargs)
     lw.sample(Model().target, draws=8, method=kernels[0], **kwargs)
-    with pytest.raises(LedgerMismatch, match="method was"):
+    with pytest.raises(LedgerMismatch, match="trained surrogate"):
         lw.sample(Model().target, draws=9, method=kernels[1], **kwargs)

@@ -306,7 +306,7 @@ def search_around(explorer: Explorer, modes: KnownModes, n_draws: int) -> bool:
 def _wide_mass(
     start: Evaluation, radius: np.ndarray, lowest: float, settings: ModeSettings
 ) -> list[OutputDescent]:
-    r"""Return positions far out that hold mass at a high potential: a narrow spike may stand in a wide mode.
+    r"""Return positions far out that hold mass at a high potential: a narrow spike on top of a wide mode.
 
     A mode has mass of about its width to the power of the dimension d, and :math:`r^d e^{-U}` of that is r times as far
     out.

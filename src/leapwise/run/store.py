@@ -298,7 +298,9 @@ def _block_name(sequence: int, first: int) -> str:
 def _settings(request: Request, on_failure: str) -> dict[str, Any]:
     """Return the settings that decide which draws are made, as JSON holds them."""
     surrogate = getattr(request.method, "surrogate", None)
-    trained = {"trained": fingerprint(surrogate)} if hasattr(surrogate, "potential_and_gradient") else {}
+    trained = (
+        {"trained surrogate": fingerprint(surrogate)} if hasattr(surrogate, "potential_and_gradient") else {}
+    )
     found = {
         "method": describe(request.method) | trained,
         "chains": int(request.chains),
