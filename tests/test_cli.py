@@ -248,7 +248,7 @@ def test_files_are_written(model, tmp_path):
 
 
 def test_the_elliptic_problem_draws_its_field(monkeypatch, tmp_path):
-    plots = pytest.importorskip("leapwise.problems.elliptic.plots")
+    plots = pytest.importorskip("leapwise.problems.elliptic.problem")
     pytest.importorskip("matplotlib")
     calls = []
     monkeypatch.setattr(plots, "plot_field", lambda problem, draws, path: calls.append((draws.shape, path)))

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from leapwise.cli import main
 from leapwise.cli.output import inspection_table
-from leapwise.run.inspect import inspect_ledger
+from leapwise.run.ledgers import inspect_ledger
 
 MODEL = """
 import leapwise as lw

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from leapwise.cli import main
 from leapwise.cli.commands import reproduce as command
-from leapwise.paper import registry
+from leapwise.paper import reproductions
 from leapwise.paper.experiments import EXPERIMENTS, METHODS
 
 
@@ -39,8 +39,8 @@ def fakes(monkeypatch):
         asked.append({"experiment": experiment})
         return FakeFigure()
 
-    makers = dict.fromkeys(registry.NAMES, figure) | {"fig8": by_experiment}
-    monkeypatch.setattr(registry.Reproduction, "load", lambda self: makers[self.name])
+    makers = dict.fromkeys(reproductions.NAMES, figure) | {"fig8": by_experiment}
+    monkeypatch.setattr(reproductions.Reproduction, "load", lambda self: makers[self.name])
     return asked
 
 
@@ -55,9 +55,9 @@ def assert_one_line(result, said: str) -> None:
 
 
 def test_all_that_is_registered_can_be_reproduced():
-    assert command.params[0].type.choices == (*registry.NAMES, "all")
-    for name in registry.NAMES:
-        parameters = inspect.signature(registry.get(name).load()).parameters
+    assert command.params[0].type.choices == (*reproductions.NAMES, "all")
+    for name in reproductions.NAMES:
+        parameters = inspect.signature(reproductions.get(name).load()).parameters
         assert {"quick", "cells"} <= set(parameters), name
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 
 import numpy as np
 
@@ -75,5 +76,5 @@ def write(ledger, n_sequences=3, n=40, dim=DIM):
 
 
 def raw(path):
-    """Open a ledger's file with plain SQLite."""
-    return sqlite3.connect(path, isolation_level=None)
+    """Open a ledger's file with plain SQLite, for a ``with`` (a connection's own does not close it)."""
+    return closing(sqlite3.connect(path, isolation_level=None))

@@ -50,11 +50,10 @@ def sql(*statements):
 
     def act(path):
         copy_of_whole(path)
-        connection = raw(path)
-        for statement in statements:
-            what, values = statement if isinstance(statement, tuple) else (statement, ())
-            connection.execute(what, values(path) if callable(values) else values)
-        connection.close()
+        with raw(path) as connection:
+            for statement in statements:
+                what, values = statement if isinstance(statement, tuple) else (statement, ())
+                connection.execute(what, values(path) if callable(values) else values)
 
     return act
 
@@ -72,10 +71,9 @@ def put_row(**changes):
             tuple(encoded[k] for k in ("place", "chain", "step", "log_density", "seconds", "attempts")),
             tuple(encoded[k] for k in ("phase", "status", "message", "position", "gradient", "outputs")),
         )
-        connection = raw(path)
-        sets = ", ".join(f"{name} = ?" for name in names)
-        connection.execute(f"UPDATE evaluation SET {sets} WHERE place = 1", [record[k] for k in names])
-        connection.close()
+        with raw(path) as connection:
+            sets = ", ".join(f"{name} = ?" for name in names)
+            connection.execute(f"UPDATE evaluation SET {sets} WHERE place = 1", [record[k] for k in names])
 
     return act
 
@@ -85,12 +83,11 @@ def put_header(**changes):
 
     def act(path):
         copy_of_whole(path)
-        connection = raw(path)
-        ((body,),) = connection.execute("SELECT body FROM header").fetchall()
-        body = json.dumps({**json.loads(body), **changes})
-        digest = row_codec.digest_of(body.encode(), b"header")
-        connection.execute("UPDATE header SET body = ?, digest = ?", (body, digest))
-        connection.close()
+        with raw(path) as connection:
+            ((body,),) = connection.execute("SELECT body FROM header").fetchall()
+            body = json.dumps({**json.loads(body), **changes})
+            digest = row_codec.digest_of(body.encode(), b"header")
+            connection.execute("UPDATE header SET body = ?, digest = ?", (body, digest))
 
     return act
 
@@ -98,10 +95,9 @@ def put_header(**changes):
 def header_text(text):
     def act(path):
         copy_of_whole(path)
-        connection = raw(path)
-        digest = row_codec.digest_of(text.encode(), b"header")
-        connection.execute("UPDATE header SET body = ?, digest = ?", (text, digest))
-        connection.close()
+        with raw(path) as connection:
+            digest = row_codec.digest_of(text.encode(), b"header")
+            connection.execute("UPDATE header SET body = ?, digest = ?", (text, digest))
 
     return act
 
@@ -113,15 +109,14 @@ def put_checkpoint(entries, bodies, meta=None, text=None):
         copy_of_whole(path)
         contents = text or json.dumps({"mark": "0", "arrays": entries, "meta": {} if meta is None else meta})
         parts = [contents.encode(), *(body(path) if callable(body) else body for body in bodies)]
-        connection = raw(path)
-        connection.execute("DELETE FROM checkpoint WHERE name = 'kernel'")
-        for part, body in enumerate(parts):
-            digest = row_codec._digest("kernel", part, "0", body)
-            connection.execute(
-                "INSERT INTO checkpoint (name, part, body, digest) VALUES ('kernel', ?, ?, ?)",
-                (part, body, digest),
-            )
-        connection.close()
+        with raw(path) as connection:
+            connection.execute("DELETE FROM checkpoint WHERE name = 'kernel'")
+            for part, body in enumerate(parts):
+                digest = row_codec._digest("kernel", part, "0", body)
+                connection.execute(
+                    "INSERT INTO checkpoint (name, part, body, digest) VALUES ('kernel', ?, ?, ?)",
+                    (part, body, digest),
+                )
 
     return act
 
@@ -135,33 +130,29 @@ def write_bytes(data):
 
 
 def other_application(path):
-    connection = raw(path)
-    connection.execute("CREATE TABLE bookmarks (name TEXT)")
-    connection.close()
+    with raw(path) as connection:
+        connection.execute("CREATE TABLE bookmarks (name TEXT)")
 
 
 def empty_database(path):
-    connection = raw(path)
-    connection.execute("CREATE TABLE a (b)")
-    connection.execute("DROP TABLE a")
-    connection.close()
+    with raw(path) as connection:
+        connection.execute("CREATE TABLE a (b)")
+        connection.execute("DROP TABLE a")
 
 
 def view_for_table(path):
     copy_of_whole(path)
-    connection = raw(path)
-    connection.execute("ALTER TABLE evaluation RENAME TO hidden")
-    connection.execute("CREATE VIEW evaluation AS SELECT * FROM hidden")
-    connection.close()
+    with raw(path) as connection:
+        connection.execute("ALTER TABLE evaluation RENAME TO hidden")
+        connection.execute("CREATE VIEW evaluation AS SELECT * FROM hidden")
 
 
 def schema_text(old, new):
     def act(path):
         copy_of_whole(path)
-        connection = raw(path)
-        connection.execute("PRAGMA writable_schema = ON")
-        connection.execute("UPDATE sqlite_master SET sql = replace(sql, ?, ?)", (old, new))
-        connection.close()
+        with raw(path) as connection:
+            connection.execute("PRAGMA writable_schema = ON")
+            connection.execute("UPDATE sqlite_master SET sql = replace(sql, ?, ?)", (old, new))
 
     return act
 
@@ -169,11 +160,10 @@ def schema_text(old, new):
 def overflow_loop(path):
     """A long blob whose chain of pages bites its own tail, in a small file."""
     copy_of_whole(path)
-    connection = raw(path)
-    connection.execute(
-        "INSERT INTO checkpoint (name, part, body, digest) VALUES ('long', 0, zeroblob(9000), x'00')"
-    )
-    connection.close()
+    with raw(path) as connection:
+        connection.execute(
+            "INSERT INTO checkpoint (name, part, body, digest) VALUES ('long', 0, zeroblob(9000), x'00')"
+        )
     data = bytearray(Path(path).read_bytes())
     for page in range(1, len(data) // 2048):
         start = 2048 * page

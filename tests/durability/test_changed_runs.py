@@ -226,7 +226,6 @@ def test_a_ledger_of_an_earlier_format_is_refused_in_one_sentence(tmp_path):
     lw.sample(target, ledger=path, **SETTINGS)
     with raw(path) as connection:
         connection.execute("PRAGMA user_version = 1")
-    connection.close()
     spent = counting.calls
     sentence = r"has format 1, which another version of leapwise wrote, and this version reads format \d only; resume"
     for use in (

@@ -25,8 +25,7 @@ from leapwise.errors import (
 )
 from leapwise.execution import InProcess, OnExecutor, engine_for, on_cores
 from leapwise.execution.executor_engine import TaskLock
-from leapwise.execution.pool import Pool
-from leapwise.execution.worker import PackedTarget, evaluate_row
+from leapwise.execution.workers import PackedTarget, Pool, evaluate_row
 
 
 @pytest.fixture(params=["here", "threads"])
@@ -236,7 +235,7 @@ class TestLostOnTheWay:
 
 def test_after_a_time_out_the_worker_builds_a_new_target(monkeypatch):
     pytest.importorskip("cloudpickle", reason="cloudpickle comes with the extra parallel")
-    monkeypatch.setattr("leapwise.execution.worker._targets", {})
+    monkeypatch.setattr("leapwise.execution.workers._targets", {})
     built = []
 
     def make(built=built):
@@ -244,7 +243,7 @@ def test_after_a_time_out_the_worker_builds_a_new_target(monkeypatch):
         return moody()
 
     packed = PackedTarget.of(Target.from_factory(make))
-    monkeypatch.setattr("leapwise.execution.worker.pickle.loads", lambda payload: make())
+    monkeypatch.setattr("leapwise.execution.workers.pickle.loads", lambda payload: make())
     statuses = [
         evaluate_row(packed.key, packed.payload, rows(what), False, 0.2, 0).status
         for what in (OK, OK, HANG, OK)
@@ -276,7 +275,7 @@ class Turns:
         self.n_sent += 1
         self.n_carried += payload is not None
         self.turn = (self.turn + 1) % len(self.targets)
-        self.monkeypatch.setattr("leapwise.execution.worker._targets", self.targets[self.turn])
+        self.monkeypatch.setattr("leapwise.execution.workers._targets", self.targets[self.turn])
         future = Future()
         future.set_result(function(key, payload, *rest))
         return future

@@ -202,7 +202,6 @@ def test_parts_of_two_checkpoints_do_not_mix(tmp_path):
         ledger.save("a", {"x": np.ones(2)}, {})
     with raw(path) as connection:
         connection.execute("UPDATE checkpoint SET body = ?, digest = ? WHERE part = 1", old)
-    connection.close()
     with Ledger.read(path) as ledger, pytest.raises(LedgerDamaged, match="the checkpoint 'a' has a checksum"):
         ledger.load("a")
 
@@ -213,7 +212,6 @@ def test_swapped_rows_are_left_out(tmp_path):
     with raw(path) as connection:
         for old, new in [(7, -1), (8, 7), (-1, 8)]:
             connection.execute("UPDATE evaluation SET place = ? WHERE place = ?", (new, old))
-    connection.close()
     with Ledger.read(path) as ledger, pytest.warns(LedgerWarning, match="2 evaluations"):
         found = {(row.sequence, row.index): bits(row) for row in ledger.rows(0)}
     assert found.keys() == {(0, index) for index in range(40)} - {(0, 7), (0, 8)}
@@ -252,7 +250,6 @@ def test_salvage_needs_a_header_and_a_new_file(closed, tmp_path):
     shutil.copy(closed[0] / "run.db", path)
     with raw(path) as connection:
         connection.execute("UPDATE header SET digest = x'00'")
-    connection.close()
     with pytest.raises(LedgerDamaged, match=r"header .* is lost"):
         salvage(path, tmp_path / "new.db")
     with pytest.raises(LedgerError, match="already"):

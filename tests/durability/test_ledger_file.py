@@ -78,7 +78,6 @@ def test_a_damaged_row_is_left_out_and_can_be_recorded_again(path):
     with raw(path) as connection:
         connection.execute("UPDATE evaluation SET log_density = log_density + 1 WHERE id = 5")
         ((place,),) = connection.execute("SELECT place FROM evaluation WHERE id = 5").fetchall()
-    connection.close()
     sequence, index = place >> 40, place & (2**40 - 1)
     with Ledger.open(path, header()) as ledger:
         with pytest.warns(
@@ -97,7 +96,6 @@ def test_deleted_rows_are_missed(path):
     fill(path)
     with raw(path) as connection:
         connection.execute("DELETE FROM evaluation WHERE id IN (3, 4)")
-    connection.close()
     with pytest.warns(LedgerWarning, match="2 evaluations are missing"):
         Ledger.open(path, header()).close()
 

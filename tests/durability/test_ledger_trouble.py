@@ -173,7 +173,8 @@ with Ledger.read(path) as ledger:
         assert n == 10
         ledger.append([make_row(0, 10)])
     assert python("fill(path)\nprint(1)", tmp_path / "other.db") == 1
-    assert len(list(Ledger.read(tmp_path / "other.db").rows())) == 120
+    with Ledger.read(tmp_path / "other.db") as other:
+        assert len(list(other.rows())) == 120
 
 
 def test_a_symbolic_link_is_the_same_ledger(tmp_path):
@@ -188,15 +189,13 @@ def test_a_symbolic_link_is_the_same_ledger(tmp_path):
 def test_a_file_that_another_program_has_locked_is_busy(tmp_path):
     """Another program with a transaction of its own: waited for, then a typed error."""
     fill(tmp_path / "run.db")
-    other = raw(tmp_path / "run.db")
-    with Ledger.open(tmp_path / "run.db", header()) as ledger:
+    with raw(tmp_path / "run.db") as other, Ledger.open(tmp_path / "run.db", header()) as ledger:
         ledger._connection.execute("PRAGMA busy_timeout = 50").fetchall()
         other.execute("BEGIN IMMEDIATE")
         with pytest.raises(LedgerBusy):
             ledger.append([make_row(5, 0)])
         other.execute("ROLLBACK")
         ledger.append([make_row(5, 0)])
-    other.close()
 
 
 def test_a_reader_sees_whole_transactions_while_a_writer_writes(tmp_path):

@@ -1,7 +1,7 @@
 r"""Four small models for simulation-based calibration, a thousand data sets of each moved at once.
 
 Parameters are drawn from the prior and data from the parameters; the parameters then are an *exact draw* of the
-posterior given the data, so `leapwise.testing.ranks.exact_ranks` gives ranks that are uniform whatever the mixing.
+posterior given the data, so `leapwise.testing.sequential.exact_ranks` gives ranks that are uniform whatever the mixing.
 
 To move the chains of many data sets in one batch, a position has one coordinate more: the number of its data set. It
 has no density of its own, and so great a mass that nothing moves it by as much as the last digit.

@@ -10,7 +10,7 @@ from gumbel_surrogates import Fair
 from mutations import OneStep, mistake
 from scalar_metrics import CURVATURE, STEEP, LocalScalarMetric
 
-import leapwise.kernels.rmhmc
+import leapwise.kernels.hmc
 from leapwise import RMHMC, SurrogateRMHMC
 from leapwise.dynamics import (
     HessianMetric,
@@ -51,17 +51,17 @@ def without_determinant(point):
 
 @mistake("log-determinant missing", CURVED)
 def no_determinant(patch):
-    patch.setattr(leapwise.kernels.rmhmc, "riemannian_energy", without_determinant)
+    patch.setattr(leapwise.kernels.hmc, "riemannian_energy", without_determinant)
 
 
 @mistake("log-determinant missing, on a surrogate", DIAGONAL)
 def no_determinant_of_a_surrogate(patch):
-    patch.setattr(leapwise.kernels.rmhmc, "riemannian_energy", without_determinant)
+    patch.setattr(leapwise.kernels.hmc, "riemannian_energy", without_determinant)
 
 
 @mistake("momenta from another metric", CURVED)
 def other_momenta(patch):
-    patch.setattr(leapwise.kernels.rmhmc, "riemannian_momentum", lambda local, normals: normals.copy())
+    patch.setattr(leapwise.kernels.hmc, "riemannian_momentum", lambda local, normals: normals.copy())
 
 
 @mistake("metric of the end point in the momentum draw", CURVED)
@@ -71,7 +71,7 @@ def ahead_of_time(patch):
         start.momentum[:] *= (end.local.cholesky / start.local.cholesky)[:, :, 0]
         return generalized_leapfrog(force, metric, start, *arguments)
 
-    patch.setattr(leapwise.kernels.rmhmc, "generalized_leapfrog", redrawn)
+    patch.setattr(leapwise.kernels.hmc, "generalized_leapfrog", redrawn)
 
 
 @mistake("metric remembered from a proposal that was rejected", WIDE)
@@ -110,7 +110,7 @@ def lenient(patch):
         end, n_taken, n_metrics = generalized_leapfrog(*arguments)
         return replace(end, complete=np.isfinite(end.momentum).all(axis=1)), n_taken, n_metrics
 
-    patch.setattr(leapwise.kernels.rmhmc, "generalized_leapfrog", anyone)
+    patch.setattr(leapwise.kernels.hmc, "generalized_leapfrog", anyone)
 
 
 @mistake("way back not checked", SEVERAL)

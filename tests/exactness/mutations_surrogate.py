@@ -13,8 +13,8 @@ import leapwise.kernels.trajectory
 import leapwise.kernels.transition
 from leapwise import SurrogateHMC, SurrogateTransition
 from leapwise.dynamics import plain_leapfrog, split_flow
+from leapwise.kernels.base import State
 from leapwise.kernels.jumps import Jumps
-from leapwise.kernels.state import State
 from leapwise.kernels.trajectory import SurrogateForce
 from leapwise.kernels.transition import SplitDynamics
 from leapwise.testing import gumbel

@@ -28,7 +28,7 @@ from leapwise import (
     SurrogateTransition,
     sample,
 )
-from leapwise.testing.ranks import exact_ranks
+from leapwise.testing.sequential import exact_ranks
 
 N, LENGTH, LEVEL, TRIES = 1000, 60, 0.99, 4
 QUICK = ImplicitSolver(tolerance=1e-7, return_tolerance=1e-5)

@@ -14,8 +14,7 @@ from wrong_kernels import Lost, TooWide, Turn
 from leapwise import HMC, Mixture, State, Target, UnitMetric
 from leapwise.errors import InputError
 from leapwise.testing import ExactTarget, gaussian, gumbel
-from leapwise.testing.ranks import check_ranks, exact_ranks
-from leapwise.testing.sequential import check_two_samples
+from leapwise.testing.sequential import check_ranks, check_two_samples, exact_ranks
 
 FALSE_ALARM = 1e-6
 KERNEL = HMC(0.9, 3, metric=UnitMetric())

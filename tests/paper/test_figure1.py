@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from leapwise.paper import Figure, figure1, save_table
-from leapwise.paper.figure1 import GRID, SIZES
+from leapwise.paper.figures1_2 import GRID, SIZES
 
 pytestmark = pytest.mark.skipif(not os.environ.get("LEAPWISE_DATA"), reason="LEAPWISE_DATA is not set")
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from leapwise.paper.figure import Figure, save_table
-from leapwise.paper.figure2 import START, BananaPlan, figure2
+from leapwise.paper.figures1_2 import START, BananaPlan, figure2
+from leapwise.paper.reproductions import Figure, save_table
 
 PLAN = BananaPlan(size=150, networks=3, trajectories=3, n_steps=8, n_starts=100)
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from leapwise.paper.cells import Cells
-from leapwise.paper.figure import Figure, save_table
 from leapwise.paper.figure3 import SURROGATES, GaussianPlan, figure3, recipe
+from leapwise.paper.reproductions import Figure, save_table
 from leapwise.surrogates import GaussianProcess
 
 PLAN = GaussianPlan(sizes=(30, 90), n_nodes=60, runs=2, draws=40, chains=2, dim=8)

@@ -5,7 +5,6 @@ import pytest
 
 from leapwise.errors import InputError
 from leapwise.paper.cells import Cells
-from leapwise.paper.figure import Figure, save_table
 from leapwise.paper.figure6 import (
     SHOWN,
     AgreementCheck,
@@ -16,6 +15,7 @@ from leapwise.paper.figure6 import (
     figure6,
 )
 from leapwise.paper.moments import PosteriorMoments, moments
+from leapwise.paper.reproductions import Figure, save_table
 
 
 def autoregressive(rng, correlation, chains=4, n=4000, dim=3):

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from leapwise.paper.cells import Cells
-from leapwise.paper.figure import Figure, save_table
 from leapwise.paper.figures4_5 import Grid4, Grid5, LogisticPlan, coefficients, figure4, figure5
+from leapwise.paper.reproductions import Figure, save_table
 
 GRID4 = Grid4((3, 12), (8, 150), 250, LogisticPlan(n_rows=500, runs=2, n_starts=100))
 GRID5 = Grid5((15, 200), (8, 120), 10, LogisticPlan(n_rows=500, runs=2, n_starts=100))

@@ -8,9 +8,9 @@ import pytest
 from leapwise.errors import InputError
 from leapwise.paper.cells import Cells
 from leapwise.paper.experiments import get_experiment
-from leapwise.paper.figure import Figure, save_table
 from leapwise.paper.figures7_8 import SHOWN, compare_errors, error_curve, figure7, figure8, learning_curve
 from leapwise.paper.learning import LEARNERS, FirstFit, LearningPlan, run_cell
+from leapwise.paper.reproductions import Figure, save_table
 from leapwise.surrogates import QuadraticNetwork, SoftplusNetwork, TrainingSet
 
 TINY = LearningPlan(runs=2, hmc=5, explore=40, exploit=5, adaptive=60)

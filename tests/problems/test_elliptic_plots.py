@@ -5,7 +5,7 @@ import pytest
 
 from leapwise.errors import InputError, MissingExtraError
 from leapwise.problems.elliptic import elliptic_pde, plot_field
-from leapwise.problems.elliptic.plots import _fields
+from leapwise.problems.elliptic.problem import _fields
 from leapwise.problems.registry import Problem
 
 DRAWS = 0.5 * np.random.default_rng(10).standard_normal((4, 25, 20))

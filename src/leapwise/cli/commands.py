@@ -232,7 +232,7 @@ def finish_run(context: click.Context, problem: Any, run: Any, files: output.Fil
 @click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
 def inspect(ledger: Path, as_json: bool) -> None:
     """Show what LEDGER holds, also while a run is writing to it."""
-    from leapwise.run.inspect import inspect_ledger
+    from leapwise.run.ledgers import inspect_ledger
 
     found = inspect_ledger(ledger)
     if as_json:
@@ -304,9 +304,9 @@ def reproduce(
     Ctrl-C stops it; the same command continues from there. The paper's data are downloaded when first used, unless
     the folder LEAPWISE_DATA has them.
     """
-    from leapwise.paper import registry
+    from leapwise.paper import reproductions
 
-    names = registry.NAMES if what == "all" else (what,)
+    names = reproductions.NAMES if what == "all" else (what,)
     only = {"experiment": experiment, "method": method}
     reproduce_all(names, {k: v for k, v in only.items() if v is not None}, quick, folder, fresh, quiet)
 
@@ -319,11 +319,11 @@ def reproduce_all(
     `only` (an experiment, a method) is passed to those that have such an argument. It is an error if the only one that
     was asked for does not have it.
     """
-    from leapwise.paper import registry
+    from leapwise.paper import reproductions
     from leapwise.paper.cells import Cells
     from leapwise.results.datatree import require_writable
 
-    makers = {name: registry.get(name).load() for name in names}
+    makers = {name: reproductions.get(name).load() for name in names}
     arguments = {name: set(signatures.signature(maker).parameters) for name, maker in makers.items()}
     for name in names:
         require_writable(folder / f"{name}.csv")

@@ -20,7 +20,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from leapwise.problems.registry import Problem
     from leapwise.results import Run
-    from leapwise.run.inspect import Inspection
+    from leapwise.run.ledgers import Inspection
 
 #: Rows of a figure's table that are shown; all of them are in its CSV file.
 MOST_ROWS = 40
@@ -156,7 +156,7 @@ def write_plot(problem: Problem, run: Run, path: Path) -> None:
     from leapwise.problems.elliptic.problem import EllipticProblem
 
     if isinstance(problem, EllipticProblem):
-        from leapwise.problems.elliptic.plots import plot_field
+        from leapwise.problems.elliptic.problem import plot_field
 
         plot_field(problem, run.draws, path)
     else:
@@ -184,7 +184,7 @@ def stdout_to_stderr(wanted: bool) -> Iterator[None]:
 
 def show_and_save(name: str, found: Any, folder: Path) -> None:
     """Show and save a table or figure of the paper."""
-    from leapwise.paper.figure import save_table
+    from leapwise.paper.reproductions import save_table
 
     show(found if hasattr(found, "__rich__") else rows_table(found.rows, found.caption))
     saved = [save_table(found.rows, folder / f"{name}.csv")]

@@ -16,12 +16,12 @@ from leapwise.dynamics.generalized import (
     riemannian_energy,
     riemannian_momentum,
 )
-from leapwise.dynamics.hessian_metric import HessianMetric
-from leapwise.dynamics.leapfrog import Force, Gradient, PhasePoint, leapfrog, plain_leapfrog
+from leapwise.dynamics.leapfrog import Force, Gradient, PhasePoint, leapfrog, plain_leapfrog, split_flow
 from leapwise.dynamics.metrics import (
     DenseMetric,
     DiagonalMetric,
     EuclideanMetric,
+    HessianMetric,
     LocalMetric,
     ProductMetric,
     RiemannianMetric,
@@ -30,7 +30,6 @@ from leapwise.dynamics.metrics import (
     check_metric,
     kinetic_energy,
 )
-from leapwise.dynamics.split import split_flow
 
 __all__ = [
     "DenseMetric",

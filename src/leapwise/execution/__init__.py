@@ -8,7 +8,7 @@ on any executor (`OnExecutor`) and yields an `Attempt` for each call: values or 
 from leapwise.execution.engine import Attempt, BlasThreads, Engine, InProcess
 from leapwise.execution.evaluator import Counts, Evaluation, Evaluator
 from leapwise.execution.executor_engine import OnExecutor, engine_for
-from leapwise.execution.pool import on_cores
+from leapwise.execution.workers import on_cores
 
 __all__ = [
     "Attempt",

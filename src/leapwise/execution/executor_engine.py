@@ -27,8 +27,7 @@ import numpy as np
 
 from leapwise.errors import EngineClosed, InputError, WorkerError
 from leapwise.execution.engine import Attempt, BlasThreads, Engine, InProcess, call_target, require_timeout
-from leapwise.execution.pool import Pool, is_broken, on_cores
-from leapwise.execution.worker import PackedTarget, Reply, evaluate_row
+from leapwise.execution.workers import PackedTarget, Pool, Reply, evaluate_row, is_broken, on_cores
 from leapwise.targets.target import AnyTarget
 
 #: How many deaths of workers a row survives among others, then alone, and how often it may be lost on the way. Guesses:

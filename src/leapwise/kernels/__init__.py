@@ -17,12 +17,10 @@ Notation: position q, momentum p, exact potential U, potential of the surrogate 
 M or metric G(q), kinetic energy K, energy H = U + K, step size epsilon.
 """
 
-from leapwise.kernels.hmc import HMC
+from leapwise.kernels.base import Info, Kernel, Mixture, State
+from leapwise.kernels.hmc import HMC, RMHMC
 from leapwise.kernels.jumps import Jumps
-from leapwise.kernels.mixture import Mixture
 from leapwise.kernels.nuts import NUTS
-from leapwise.kernels.rmhmc import RMHMC
-from leapwise.kernels.state import Info, Kernel, State
 from leapwise.kernels.streams import SharedStream, Streams
 from leapwise.kernels.surrogate_hmc import SurrogateHMC, SurrogateRMHMC
 from leapwise.kernels.transition import SurrogateTransition

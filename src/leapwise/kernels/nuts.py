@@ -17,7 +17,7 @@ from leapwise.dynamics import EuclideanMetric
 from leapwise.errors import InputError
 from leapwise.execution import Evaluator
 from leapwise.kernels.accept import progressive
-from leapwise.kernels.state import Info, State
+from leapwise.kernels.base import Info, State
 from leapwise.kernels.streams import AnyStreams, CounterStream
 from leapwise.kernels.trajectory import (
     ExactForce,

@@ -21,9 +21,8 @@ from leapwise.dynamics import (
 )
 from leapwise.errors import InputError
 from leapwise.execution import Evaluator
-from leapwise.kernels.hmc import euclidean_step
-from leapwise.kernels.rmhmc import riemannian_step
-from leapwise.kernels.state import Info, State
+from leapwise.kernels.base import Info, State
+from leapwise.kernels.hmc import euclidean_step, riemannian_step
 from leapwise.kernels.streams import AnyStreams
 from leapwise.kernels.trajectory import SurrogateForce, TrajectorySettings
 from leapwise.surrogates import Fitted

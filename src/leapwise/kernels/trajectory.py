@@ -17,7 +17,7 @@ from leapwise.checks import ask_surrogate, require_positive, require_real
 from leapwise.dynamics import EuclideanMetric, PhasePoint, leapfrog, plain_leapfrog
 from leapwise.errors import InputError
 from leapwise.execution import Evaluator
-from leapwise.kernels.state import KnownForce, State
+from leapwise.kernels.base import KnownForce, State
 from leapwise.kernels.streams import AnyStreams
 from leapwise.surrogates import Fitted
 from leapwise.surrogates.compiled import CompiledSurrogate

@@ -24,9 +24,9 @@ from leapwise.dynamics import EuclideanMetric, PhasePoint, kinetic_energy, plain
 from leapwise.errors import InputError
 from leapwise.execution import Evaluator
 from leapwise.kernels.accept import metropolis, surrogate_transition
+from leapwise.kernels.base import Info, KnownForce, State
 from leapwise.kernels.hmc import MAX_ENERGY_ERROR
 from leapwise.kernels.jumps import Jumps
-from leapwise.kernels.state import Info, KnownForce, State
 from leapwise.kernels.streams import AnyStreams
 from leapwise.kernels.surrogate_hmc import EuclideanSurrogateKernel
 from leapwise.kernels.trajectory import SurrogateForce
@@ -130,7 +130,7 @@ class LeapfrogDynamics:
 
 @dataclass(frozen=True, eq=False)
 class SplitDynamics:
-    """The split flow of `leapwise.dynamics.split`, in whitened coordinates.
+    """The split flow of `leapwise.dynamics.leapfrog`, in whitened coordinates.
 
     Parameters
     ----------
@@ -221,7 +221,7 @@ class SurrogateTransition(EuclideanSurrogateKernel):
     reversible kernel is reversible; and the rule `surrogate_transition` corrects any such kernel for the exact
     potential. A poor surrogate costs acceptance, not invariance.
 
-    With `centre`, inner trajectories follow the split flow (`leapwise.dynamics.split`) instead of leapfrog. Both
+    With `centre`, inner trajectories follow the split flow (`leapwise.dynamics.leapfrog`) instead of leapfrog. Both
     preserve volume and are reversible for any force that is a function of the position alone, so the same proof holds.
 
     With `jumps`, each draw of each chain includes a jump J on the surrogate before the inner steps P with probability

@@ -6,7 +6,7 @@ command line and its plots, plus the module that computes the cell and the modul
 Comments, docstrings and layout do not count.
 
 The whole module is compared, also its captions and drawing code. A change of the picture makes its cells be computed
-again. Drawing code that many figures share is in `leapwise.paper.figure`, which is not compared.
+again. Drawing code that many figures share is in `leapwise.paper.reproductions`, which is not compared.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Compute = Callable[[], dict[str, Any]]
 
 _PACKAGE = Path(leapwise.__file__).parent
 # Code that cannot change a number: it only shows them. Modules of `paper` count where they are imported.
-_IGNORED = ("cli", "paper", "results/plots.py", "problems/elliptic/plots.py")
-_HARMLESS = ("cells", "figure")  # of leapwise.paper: they keep numbers and draw them
+_IGNORED = ("cli", "paper", "results/plots.py")
+_HARMLESS = ("cells", "reproductions")  # of leapwise.paper: they keep numbers and draw them
 _IMPORT = re.compile(r"^ *from leapwise\.paper\.(\w+) import", re.MULTILINE)
 _SOURCE = "__source__"  # the entry of a file that holds the hash of the code
 

@@ -24,7 +24,7 @@ import numpy as np
 from leapwise.kernels import SurrogateHMC
 from leapwise.paper.cells import Cells
 from leapwise.paper.experiments import finished, monotone_ess
-from leapwise.paper.figure import OKABE_ITO, SURROGATE_COLOURS, open_picture
+from leapwise.paper.reproductions import OKABE_ITO, SURROGATE_COLOURS, open_picture
 from leapwise.paper.surrogate_flow import Explored, explore
 from leapwise.problems import gaussian
 from leapwise.run import sample

@@ -28,8 +28,8 @@ from scipy.stats import gaussian_kde, norm
 from leapwise.errors import InputError
 from leapwise.paper.cells import Cells
 from leapwise.paper.experiments import EXPERIMENTS, METHOD_TITLES, get_experiment
-from leapwise.paper.figure import METHOD_COLOURS, open_picture
 from leapwise.paper.moments import CHECKED, PosteriorMoments, method_cell, moments, moments_of, reference
+from leapwise.paper.reproductions import METHOD_COLOURS, open_picture
 
 #: Limits of agreement. About 500 means are compared: one beyond 4 standard errors has a chance of 3 %.
 MOST_ERRORS = 4.0

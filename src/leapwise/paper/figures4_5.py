@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from leapwise.paper.cells import Cells
-from leapwise.paper.figure import OKABE_ITO, open_picture
+from leapwise.paper.reproductions import OKABE_ITO, open_picture
 from leapwise.paper.surrogate_flow import Explored, explore
 from leapwise.problems import Problem, logistic_simulated
 from leapwise.surrogates import QuadraticNetwork, SoftplusNetwork, Surrogate

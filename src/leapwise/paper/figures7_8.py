@@ -23,9 +23,9 @@ import numpy as np
 
 from leapwise.paper.cells import Cells
 from leapwise.paper.experiments import CHAINS, EXPERIMENTS, METHOD_TITLES, get_experiment
-from leapwise.paper.figure import METHOD_COLOURS, OKABE_ITO, open_picture
 from leapwise.paper.learning import FULL, LEARNERS, QUICK, LearningPlan, all_runs, first_evaluations
 from leapwise.paper.moments import reference
+from leapwise.paper.reproductions import METHOD_COLOURS, OKABE_ITO, open_picture
 
 #: Figure 7: windows average at least this many draws of each chain, bands show these quantiles of the runs, and
 #: ARNS-HMC has learned when it has this share of its final acceptance.

@@ -9,8 +9,7 @@
 `recorder`   what each step leaves: its position and its statistics, as arrays
 `store`      what a run reads from its ledger and writes to it
 `class_tags` the classes that a ledger may hold, each under a tag
-`reuse`      evaluations of other ledgers as training data (``learn_from=``)
-`inspect`    what a ledger holds, for people
+`ledgers`    ledgers of other runs: what one holds, for people; their evaluations as training data (``learn_from=``)
 `progress`   the progress bar
 ============ ===========================================================================================================
 
@@ -19,7 +18,7 @@ are trained. A *recorder* holds what each step leaves, of warm-up or of the draw
 the user gets: all steps of a recorder, in the user's parameters, with their cost.
 """
 
-from leapwise.run.inspect import Inspection, inspect_ledger
+from leapwise.run.ledgers import Inspection, inspect_ledger
 from leapwise.run.sample import resume, sample
 
 __all__ = ["Inspection", "inspect_ledger", "resume", "sample"]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from leapwise.dynamics import DenseMetric, DiagonalMetric, HessianMetric, InvertedMetric, UnitMetric
 from leapwise.dynamics.generalized import ImplicitSolver
-from leapwise.dynamics.hessian_metric import _Full, _Spectral
+from leapwise.dynamics.metrics import _Full, _Spectral
 from leapwise.execution import Counts, Evaluation
 from leapwise.kernels import (
     HMC,
@@ -26,8 +26,8 @@ from leapwise.kernels import (
     SurrogateRMHMC,
     SurrogateTransition,
 )
+from leapwise.kernels.base import KnownForce
 from leapwise.kernels.jumps import Jumps
-from leapwise.kernels.state import KnownForce
 from leapwise.results import Cost, Record, SurrogateReport
 from leapwise.storage.archive import Archive, Stored
 from leapwise.surrogates import (

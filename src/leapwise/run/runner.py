@@ -32,11 +32,11 @@ from leapwise.kernels import HMC, Kernel, State, Streams
 from leapwise.kernels.trajectory import ExactForce
 from leapwise.results import Cost, Record, Run, SurrogateReport, TargetReport
 from leapwise.run.automatic import Adapted, adapt, learn_from_hmc, plan_for, require_frozen
+from leapwise.run.ledgers import starts
 from leapwise.run.production import ChainGroup, draw, draw_in_threads, showing
 from leapwise.run.progress import Progress
 from leapwise.run.recorder import Block, Recorder, beside, in_parameters
 from leapwise.run.request import DEFAULT_TUNE, Request, describe, needs_gradient, versions
-from leapwise.run.reuse import starts
 from leapwise.run.store import RunStore, one_chain
 from leapwise.surrogates import TrainingSet
 from leapwise.warmup import Auto, NoWarmup, Training, Warmup, find_start, tuner_for, warmup_for

@@ -19,8 +19,8 @@ from leapwise.checks import require_flag, require_version
 from leapwise.errors import InputError, LedgerMismatch
 from leapwise.execution import BlasThreads, Evaluation, Evaluator, engine_for
 from leapwise.results import Run, logged_warnings
+from leapwise.run.ledgers import read_evaluations
 from leapwise.run.request import Method, Request, read_seed
-from leapwise.run.reuse import read_evaluations
 from leapwise.run.runner import Runner
 from leapwise.run.store import RunStore
 from leapwise.storage import Ledger

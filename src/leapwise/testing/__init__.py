@@ -24,8 +24,13 @@ from leapwise.testing.finite import (
 )
 from leapwise.testing.invariance import Invariance, check_invariance
 from leapwise.testing.lies import BROKEN, LIES, Liar
-from leapwise.testing.ranks import check_ranks, exact_ranks
-from leapwise.testing.sequential import SequentialTest, check_two_samples, sequential_test
+from leapwise.testing.sequential import (
+    SequentialTest,
+    check_ranks,
+    check_two_samples,
+    exact_ranks,
+    sequential_test,
+)
 
 __all__ = [
     "BROKEN",

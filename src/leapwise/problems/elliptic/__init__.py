@@ -3,8 +3,7 @@ r"""The elliptic PDE inverse problem of the paper's section 5.2: infer a diffusi
 ================ ==========================================================================================
 `solver`         the pressure for a diffusivity: bilinear elements as array operations, assembly, factorisation
 `model`          mode weights to observed pressures, and the adjoint; the modes of the log-diffusivity
-`problem`        the posterior, with its Fisher metric and the contractions of its derivative
-`plots`          pictures of the inferred field
+`problem`        the posterior, with its Fisher metric and the contractions of its derivative; pictures of the field
 ================ ==========================================================================================
 
 Notation: c diffusivity, u pressure, :math:`\theta` mode weights, :math:`\Phi` modes at Gauss points, K
@@ -13,7 +12,6 @@ of the outputs :math:`O u`.
 """
 
 from leapwise.problems.elliptic.model import EllipticModel
-from leapwise.problems.elliptic.plots import plot_field
-from leapwise.problems.elliptic.problem import EllipticProblem, elliptic_pde
+from leapwise.problems.elliptic.problem import EllipticProblem, elliptic_pde, plot_field
 
 __all__ = ["EllipticModel", "EllipticProblem", "elliptic_pde", "plot_field"]
