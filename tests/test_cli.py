@@ -307,6 +307,7 @@ def test_what_cannot_be_sampled_is_said_in_one_line(model, what, said):
         (["--surrogate-plot", "{folder}/x.png"], "hmc has no surrogate to plot"),
         (["--method", "auto", "--surrogate-plot", "{folder}/x.doc"], "must end in"),
         (["--output", "{folder}"], "is a folder"),
+        (["--output", "{folder}/x.csv"], r"saved as netCDF, .*must end in .nc, .*give '.*x.nc'"),
         (["--output", "{model}/x.nc"], "cannot make the folder"),
         (["--plot", "{folder}/x.doc"], "must end in"),
     ],

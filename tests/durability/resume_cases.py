@@ -150,7 +150,9 @@ def arrays(run):
     found = {"draws": run.draws, "warmup": run.warmup.draws, "complete": np.array(run.complete)}
     found |= {f"stat {name}": values for name, values in run.posterior.stats.items()}
     cost = run.cost
-    found["cost"] = np.array([cost.n_values, cost.n_gradients, cost.n_metrics, cost.n_failures])
+    found["cost"] = np.array(
+        [cost.n_values, cost.n_gradients, cost.n_metrics, cost.n_failures, cost.n_failed_attempts]
+    )
     return found
 
 

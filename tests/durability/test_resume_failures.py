@@ -77,9 +77,14 @@ def test_failures_that_pass_leave_no_trace(case, where, tmp_path, monkeypatch):
     assert np.array_equal(found.draws, wanted.draws)
     for name, values in wanted.posterior.stats.items():
         assert np.array_equal(found.posterior.stats[name], values, equal_nan=values.dtype.kind == "f"), name
-    assert found.cost.n_failures == 0
+    assert found.cost.n_failures == wanted.cost.n_failed_attempts == 0
+    again = lw.resume(tmp_path / "run.db", cases.target(kind, cases.Model()))
     with Ledger.read(tmp_path / "run.db") as ledger:
-        assert len(ledger.failures()) >= sum(shaky.failed.values())
+        n_failed = len(ledger.failures())
+    assert n_failed >= sum(shaky.failed.values())
+    assert found.cost.n_failed_attempts == again.cost.n_failed_attempts == n_failed
+    assert "failed attempts" in str(found.summary()) and "failed attempts" not in str(wanted.summary())
+    with Ledger.read(tmp_path / "run.db") as ledger:
         tried = [row for row in ledger.rows() if row.attempts > 1]
     assert tried and all(row.message and row.status == "ok" for row in tried)
 

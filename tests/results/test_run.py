@@ -139,6 +139,15 @@ def test_a_folder_is_not_a_file(make_run, tmp_path):
         make_run().save(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("name", "better"), [("run.csv", "run.nc"), ("run", "run.nc"), ("a.b/run.h5", "a.b/run.nc")]
+)
+def test_a_file_that_is_not_netcdf_by_its_name_is_refused(make_run, tmp_path, name, better):
+    with pytest.raises(InputError, match=f"must end in .nc, got .*{name}'; give '.*{better}'"):
+        make_run().save(tmp_path / name)
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_that_cannot_be_made(make_run, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="cannot make the folder"):

@@ -186,7 +186,7 @@ VALUES = {
     "nested": {"a": [(1, {"b": [2.5]})], "": [[]]},
     "scalars": [np.float64(0.1), np.int64(3), np.bool_(True), np.float64("nan")],
     "training": lw.TrainingSet(POINTS, POINTS[:, 0], outputs=POINTS),
-    "counts": Counts(3, 4, 0.1, 0.2, 1),
+    "counts": Counts(3, 4, 0.1, 0.2, 1, 2),
     "record": Record(POINTS[None], {"lp": POINTS[:1], "n_exact": np.array([[1, 2]])}, Cost(3, seconds=0.1)),
     "report": SurrogateReport("quadratic", 0.1, np.nan, 0.0, 0.0, "", POINTS[:2].T, "abc"),
     "metrics": [lw.UnitMetric(), lw.DiagonalMetric([1.0, 2.0]), lw.DenseMetric(cases.COVARIANCE)],

@@ -58,10 +58,9 @@ class Files:
     def check(self) -> None:
         """Raise, before anything is evaluated, if a file cannot be written."""
         if self.draws is not None:
-            from leapwise.results.datatree import require_netcdf, require_writable
+            from leapwise.results.datatree import require_netcdf
 
-            require_netcdf()
-            require_writable(self.draws)
+            require_netcdf(self.draws)
         for plot in (self.plot, self.surrogate_plot):
             if plot is not None:
                 from leapwise.results.plots import require_picture

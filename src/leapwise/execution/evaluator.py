@@ -56,6 +56,8 @@ class Counts:
         Time inside the target for either.
     n_failures : int
         Positions that still failed when they were retried.
+    n_failed_attempts : int
+        Evaluations that failed, whether a retry succeeded or not.
     """
 
     n_values: int = 0
@@ -63,6 +65,7 @@ class Counts:
     value_seconds: float = 0.0
     gradient_seconds: float = 0.0
     n_failures: int = 0
+    n_failed_attempts: int = 0
 
     @property
     def n_exact(self) -> int:
@@ -374,6 +377,7 @@ class Evaluator:
         was_run = row.outputs is not None or row.log_density > -np.inf or not self.target.emulates_outputs
         n_run = row.attempts if was_run or row.status == "rejected" else 0
         self.counts.add(n_run, row.seconds, gradient=gradient)
+        self.counts.n_failed_attempts += row.attempts - (row.status == "ok")
         self._succeeded.add(gradient)
         if row.status == "rejected":
             self._note_failure(self.target.transform.to_parameters(row.position[None])[0], row.message)
@@ -435,6 +439,7 @@ class Evaluator:
             raise attempt.error
         rows = rows[attempt.rows]
         good = batch.take(rows, attempt)
+        self.counts.n_failed_attempts += int((~good).sum())
         if self.replay is not None:
             self._record(self.replay, batch, rows, attempt, good)
         batch.under_way = max(under_way - n, 0) if self._calls_many else 1

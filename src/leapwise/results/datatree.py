@@ -99,8 +99,7 @@ def attributes(run: Run) -> dict[str, Any]:
 
 def save(run: Run, path: str | os.PathLike[str]) -> Path:
     """Write a run to a netCDF file."""
-    require_netcdf()
-    file = require_writable(path)
+    file = require_netcdf(path)
     # Written under another name and then moved: a full disk does not destroy an older file, and a program that has
     # the older one open does not prevent writing.
     partial = file.with_name(f".{file.name}.{os.getpid()}.partial")
@@ -114,12 +113,19 @@ def save(run: Run, path: str | os.PathLike[str]) -> Path:
     return file
 
 
-def require_netcdf() -> None:
-    """Raise unless the netCDF libraries are installed."""
+def require_netcdf(path: str | os.PathLike[str]) -> Path:
+    """Return `path` if a netCDF file can be written there: its name ends in .nc, and the libraries are installed."""
+    file = Path(path)
+    if file.suffix != ".nc" and not file.is_dir():
+        raise InputError(
+            f"draws are saved as netCDF, so the name of the file must end in .nc, got {str(file)!r}; "
+            f"give {str(file.with_suffix('.nc') if file.name else 'run.nc')!r}"
+        )
     if find_spec("h5netcdf") is None or find_spec("h5py") is None:
         raise MissingExtraError(
             "saving needs h5netcdf and h5py, which are not installed; pip install 'leapwise[netcdf]'"
         )
+    return require_writable(file)
 
 
 def require_writable(path: str | os.PathLike[str]) -> Path:

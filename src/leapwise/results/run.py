@@ -167,6 +167,8 @@ class Cost:
         Wall time of the whole phase.
     in_parallel : bool
         Whether evaluations may have run at the same time, on an executor or several cores.
+    n_failed_attempts : int
+        Evaluations that failed, also those of which a retry succeeded.
 
     Examples
     --------
@@ -183,6 +185,7 @@ class Cost:
     gradient_seconds: float = 0.0
     seconds: float = 0.0
     in_parallel: bool = False
+    n_failed_attempts: int = 0
 
     def __add__(self, other: Cost) -> Cost:
         sums = {each.name: getattr(self, each.name) + getattr(other, each.name) for each in fields(Cost)}
@@ -351,7 +354,7 @@ class Run:
         return datatree.to_datatree(self)
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the `DataTree` to a netCDF file, which `xarray.open_datatree` reads.
+        """Write the `DataTree` to a netCDF file, which `xarray.open_datatree` reads; its name must end in .nc.
 
         The folder is made if it is missing; an older file of that name is replaced once the new one is complete.
         Needs the extra ``netcdf``.

@@ -253,6 +253,7 @@ def costs(cost: dict[str, dict[str, float]]) -> Table:
         "divergences": "n_divergences",
         "outside the support, rejected": "n_outside",
         "implicit steps unsolved, rejected": "n_unsolved",
+        "failed attempts": "n_failed_attempts",
         "failures, rejected": "n_failures",
     }
     seconds = {"seconds in the model": "model_seconds", f"seconds {sampler}": "sampler_seconds"}

@@ -3,8 +3,9 @@
 This is only the list: `leapwise.storage.archive` turns objects of these classes into arrays and JSON and back, and
 `leapwise.run.store` says which objects a run saves.
 A ledger names a class by its tag. So a class may be renamed or moved, and earlier ledgers can still be resumed, as long
-as its tag and its fields stay. A tag is never given to another class. Where fields change, `FORMAT_VERSION` of
-`leapwise.storage.file` goes up, and earlier ledgers are refused.
+as its tag and its fields stay. A tag is never given to another class. Where fields change, a resumed run warns and
+replays its evaluations instead; where that is not enough, `FORMAT_VERSION` of `leapwise.storage.file` goes up, and
+earlier ledgers are refused.
 
 A new kernel or surrogate needs a line here. Without one it works, but a resumed run replays all its evaluations.
 """
