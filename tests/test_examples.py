@@ -42,7 +42,9 @@ def test_readme_shows_the_example():
             assert line.removeprefix("    ") in shown.replace("    ", "")
 
 
-@pytest.mark.parametrize("page", ["docs/targets.md", "docs/methods.md", "docs/durability.md"])
+@pytest.mark.parametrize(
+    "page", ["docs/targets.md", "docs/methods.md", "docs/durability.md", "docs/ablation.md"]
+)
 def test_code_of_the_documentation_runs(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for block in blocks(page):

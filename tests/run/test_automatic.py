@@ -324,3 +324,25 @@ def test_many_chains_have_time_to_find_the_posterior(seed):
         lw.UniformPrior([0.1, 0.01], [10.0, 5.0]),
     )
     assert lw.sample(target, draws=5, chains=32, random_seed=seed).draws.shape == (32, 5, 2)
+
+
+class Bare:
+    """A trained surrogate of a user's own, with a potential and a gradient and nothing else."""
+
+    def __init__(self, inner):
+        self.potential, self.potential_and_gradient = inner.potential, inner.potential_and_gradient
+
+
+class BareRecipe:
+    def fit(self, training, rng):
+        return Bare(lw.QuadraticNetwork().fit(training, rng))
+
+
+@pytest.mark.parametrize("kind", ["gradient", "values"])
+def test_a_surrogate_needs_no_hessian(kind):
+    """The adaptation takes differences of its gradients instead, and finds the same."""
+    gradient = (lambda x: -np.array([1.0, 100.0]) * x) if kind == "gradient" else None
+    target = lw.Target(lambda x: -0.5 * (x[0] ** 2 + 100.0 * x[1] ** 2), gradient, dim=2)
+    bare, whole = (short(target, method=lw.Auto(recipe)) for recipe in (BareRecipe(), lw.QuadraticNetwork()))
+    assert bare.complete and bare.cost.n_exact == whole.cost.n_exact
+    np.testing.assert_allclose(bare.draws, whole.draws, rtol=1e-4, atol=1e-4)

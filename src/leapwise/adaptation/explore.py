@@ -41,6 +41,7 @@ from leapwise.adaptation.surrogate_chains import (
 from leapwise.dynamics import DenseMetric
 from leapwise.kernels import HMC, SharedStream
 from leapwise.surrogates import Whitening
+from leapwise.surrogates.base import hessians
 from leapwise.surrogates.gp import FittedProcess
 from leapwise.surrogates.quality import median_discrepancy
 
@@ -189,7 +190,7 @@ class Explorer:
         """Make the frame as narrow as the surrogate is at the lowest chain: in one too wide no chain moves."""
         lowest = self.chains.position[self.chains.potential.argmin()]
         with np.errstate(all="ignore"):
-            hessian = self.candidates.surrogate.hessian(lowest[None])[0]
+            hessian = hessians(self.candidates.surrogate, lowest[None], self.frame.factor)[0]
         precision = self.frame.factor.T @ (0.5 * (hessian + hessian.T)) @ self.frame.factor
         if not np.isfinite(precision).all():
             return

@@ -39,6 +39,7 @@ from leapwise.adaptation.settings import DEFAULT, AdaptationSettings, CoverageSe
 from leapwise.adaptation.surrogate_chains import trace
 from leapwise.kernels import SurrogateTransition
 from leapwise.surrogates import Fitted, Whitening
+from leapwise.surrogates.base import hessians
 from leapwise.surrogates.quality import median_discrepancy
 
 
@@ -408,7 +409,8 @@ def _lower(
 def white_hessian(surrogate: Fitted, frame: Whitening, white: np.ndarray) -> np.ndarray:
     """Return Hessians of the surrogate in the frame, ``(n, dim, dim)``; 0 where they are not finite."""
     with np.errstate(all="ignore"):
-        hessian = frame.factor.T @ surrogate.hessian(frame.from_white(white)) @ frame.factor
+        found = hessians(surrogate, frame.from_white(white), frame.factor)
+        hessian = frame.factor.T @ found @ frame.factor
     return np.where(np.isfinite(hessian).all(axis=(1, 2))[:, None, None], hessian, 0.0)
 
 

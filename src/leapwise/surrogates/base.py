@@ -4,10 +4,10 @@ A `Surrogate` is a recipe, for example `QuadraticNetwork(20)`. Its `fit` returns
 its derivatives. Both are frozen: `update` returns a new fitted surrogate.
 
 A new surrogate may be any function: linearity in its weights is not required. Kernels call ``potential`` and
-``potential_and_gradient``. `Auto` and `SurrogateRMHMC` also need ``hessian``, `SurrogateRMHMC` the two contractions,
-and `ARNSHMC` needs ``update``. Along trajectories, a kind that `leapwise.surrogates.compiled` does not know is
-evaluated by its own methods, which is correct but slower, or by the quick functions that its method ``compiled()``
-returns.
+``potential_and_gradient``. `SurrogateRMHMC` also needs ``hessian`` and the two contractions, and `ARNSHMC` needs
+``update``. `Auto` uses ``hessian``, or differences of gradients if there is none (`hessians`). Along trajectories, a
+kind that `leapwise.surrogates.compiled` does not know is evaluated by its own methods, which is correct but slower, or
+by the quick functions that its method ``compiled()`` returns.
 
 The built-in surrogates of the potential are linear in trained weights v,
 
@@ -58,6 +58,40 @@ class Fitted(Protocol):
     def update(self, training: TrainingSet) -> Fitted:
         """Return a new surrogate, trained on further evaluations as well."""
         ...
+
+
+#: Step of the differences, in widths of the posterior: their errors are about its square, 1e-8.
+_DIFFERENCE = 1e-4
+
+
+def hessians(surrogate: Fitted, position: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """Return Hessians ``(n, dim, dim)`` of a surrogate; by differences of gradients if it has no `hessian` of its own.
+
+    Parameters
+    ----------
+    position : ndarray of shape (n, dim)
+    factor : ndarray of shape (dim, dim)
+        Differences are taken along its columns; ``factor @ factor.T`` is about the posterior covariance.
+
+    Examples
+    --------
+    >>> class Steep:
+    ...     def potential_and_gradient(self, position):
+    ...         return 50.0 * (position**2).sum(axis=1), 100.0 * position
+    >>> hessians(Steep(), np.ones((1, 2)), 0.1 * np.eye(2)).round(6)
+    array([[[100.,   0.],
+            [  0., 100.]]])
+    """
+    if callable(getattr(surrogate, "hessian", None)):
+        return surrogate.hessian(position)
+    steps = _DIFFERENCE * factor.T
+    slopes = [
+        surrogate.potential_and_gradient(position + step)[1]
+        - surrogate.potential_and_gradient(position - step)[1]
+        for step in steps
+    ]
+    found = np.stack(slopes, axis=2) @ np.linalg.inv(2.0 * steps.T)
+    return np.asarray(0.5 * (found + found.swapaxes(1, 2)))
 
 
 class Surrogate(Protocol):
