@@ -44,8 +44,8 @@ class Reproduction:
 
 _REPRODUCTIONS = (
     Reproduction("table1", "four samplers on four posteriors", "table1:table1"),
-    Reproduction("fig1", "four surrogates of a parabola", "figure1:figure1"),
-    Reproduction("fig2", "force and trajectories of a surrogate on the banana", "figure2:figure2"),
+    Reproduction("fig1", "four surrogates of a parabola", "figures1_2:figure1"),
+    Reproduction("fig2", "force and trajectories of a surrogate on the banana", "figures1_2:figure2"),
     Reproduction("fig3", "surrogates of a 32-dimensional Gaussian against training size", "figure3:figure3"),
     Reproduction("fig4", "acceptance over dimension and hidden units", "figures4_5:figure4"),
     Reproduction("fig5", "acceptance over training size and hidden units", "figures4_5:figure5"),
