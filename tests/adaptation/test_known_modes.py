@@ -10,11 +10,10 @@ import pytest
 import leapwise as lw
 from leapwise.adaptation import EvaluationRecord
 from leapwise.adaptation.explore import Explorer, ExploringChains
-from leapwise.adaptation.initialise import OutputDescent, Start, one_per_chain, with_more_starts
+from leapwise.adaptation.initialise import OutputDescent
 from leapwise.adaptation.modes import KnownModes, unreachable
 from leapwise.adaptation.selection import Candidates
 from leapwise.execution import Evaluator
-from leapwise.kernels import State
 from leapwise.surrogates import Whitening
 
 
@@ -102,27 +101,6 @@ def test_a_chain_that_is_alone_stays_and_a_tempered_one_goes():
     explorer.chains.exponent[1] = 0.5
     assert KnownModes.of(explorer).add(explorer, descents_to([[-5.0, 0.0], [5.0, 9.0]]))
     np.testing.assert_array_equal(explorer.chains.position, [[5.2, 0.1], [-5.0, 0.0]])
-
-
-def test_more_starts_are_opposite_to_the_lowest_and_further_out():
-    record = EvaluationRecord.of(Evaluator(TARGET))
-    position = np.array([[1.0, 0.0], [2.0, 0.5], [0.5, 0.0]])
-    found = with_more_starts(record, State.from_evaluation(record.evaluate(position)))
-    np.testing.assert_array_equal(found.position[3:], [[-4.0, -1.0], [-6.0, 0.0]])
-    np.testing.assert_allclose(found.potential, -two_modes(found.position))
-    np.testing.assert_allclose(found.gradient, -slope(found.position))
-
-
-def test_a_crowd_gives_one_of_its_places_to_a_far_start():
-    frame = Whitening(np.zeros(2), np.eye(2))
-    near = np.array([[5.0, 0.0], [5.1, 0.0], [5.0, 3.0]])
-    chosen = one_per_chain(Start(np.concatenate([near, [[-5.0, 0.0]]]), frame), 3)
-    assert len(chosen.position) == 3
-    assert (chosen.position == [-5.0, 0.0]).all(axis=1).sum() == 1
-    same = one_per_chain(Start(np.concatenate([near, [[4.0, 0.0]]]), frame), 3)
-    np.testing.assert_array_equal(same.position, near)
-    alone = one_per_chain(Start(np.array([[5.0, 0.0], [-5.0, 0.0]]), frame), 1)
-    np.testing.assert_array_equal(alone.position, [[5.0, 0.0]])
 
 
 @pytest.mark.slow

@@ -13,15 +13,23 @@ from leapwise.adaptation import settings
 from leapwise.adaptation.settings import DEFAULT, StageSwitches
 from leapwise.errors import InputError
 
-SOURCE = "".join(
-    file.read_text() for file in Path(settings.__file__).parent.glob("*.py") if file.name != "settings.py"
-)
+SOURCE = "".join(file.read_text() for file in Path(settings.__file__).parent.glob("*.py"))
 
 
 @pytest.mark.parametrize("group", [each.name for each in fields(DEFAULT)])
 def test_every_setting_is_read(group):
     unread = [each.name for each in fields(getattr(DEFAULT, group)) if f".{each.name}" not in SOURCE]
     assert not unread
+
+
+@pytest.mark.parametrize("dim", [1, 7, 60])
+def test_heights_are_quantiles_of_a_normal_posterior(dim):
+    height = 0.5 * (np.random.default_rng(1).standard_normal((40_000, dim)) ** 2).sum(axis=1)
+    heights = DEFAULT.heights
+    # Counts of 400 and 40 draws above: 6 standard deviations, a false alarm below 1e-6.
+    assert abs((height > heights.draws(dim)).sum() - 400) < 120
+    assert abs((height > heights.mass(dim)).sum() - 40) < 45
+    assert not (height > heights.training(dim)).any()
 
 
 def normal(x):

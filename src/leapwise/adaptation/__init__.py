@@ -1,6 +1,6 @@
 """The adaptation of a self-tuned run: train a surrogate on as few exact evaluations as possible.
 
-The stages, in the order in which `adapt` runs them; 2 to 6 repeat until enough is learned:
+The stages, in the order in which `adapt` runs them; 2 to 5 repeat until enough is learned:
 
 ================== ================================== ==================================================================
 stage              where                              what it does
@@ -10,11 +10,9 @@ stage              where                              what it does
 2b. select         `selection`                        trains several surrogates, and uses the one that predicts best
 3. search          `modes`                            looks for other modes, and keeps chains in the known ones
 4. cover           `coverage`, `tails`                evaluates beyond the outermost draws, for mass that was missed
-5. check           `explore.check_exact_trajectories` compares the surrogate with a few exact trajectories
-6. stop            `stopping`                         says whether it pays to learn on
-7. tune            `tune`, `modes.find_jumps`         chooses the kernel of the draws, and its jumps
-8. trial moves     `explore.try_moves`                tests the surrogate at a few moves of that kernel
-9. tails           `tails.hidden_in_tails`            looks once more for tails that draws of that kernel would cut
+5. stop            `stopping`                         says whether it pays to learn on
+6. tune            `tune`, `modes.find_jumps`         chooses the kernel of the draws, and its jumps
+7. tails           `tails.hidden_in_tails`            looks once more for tails that draws of that kernel would cut
 ================== ================================== ==================================================================
 
 Helpers, which several stages use:
@@ -37,8 +35,7 @@ Words that all of them use:
 - The *height* of a position is its potential minus the lowest one known. A position has *mass* if its height is that of
   draws (`settings.HeightSettings` has the limits).
 - A *surprise* is an exact potential clearly below the prediction, at a position with mass.
-- A *wall* is a region where the surrogate is far too high, so that its chains never enter it. A *pocket* is a region
-  far from all training data where the surrogate is far too low, so that its chains stay in it.
+- A *wall* is a region where the surrogate is far too high, so that its chains never enter it.
 """
 
 from leapwise.adaptation.adapt import AdaptationResult, learn_from, run_adaptation

@@ -9,13 +9,10 @@ Its stages, in order:
    potential falls far below where the chains began, the typical set is found anew (`_Learning._restart`).
 3. *Search* for other modes (`modes`), and put chains back into known modes that none of them reaches.
 4. *Cover* (`coverage`, `tails`): evaluate beyond the outermost draws, where the surrogate may miss mass.
-5. *Check* (`explore.check_exact_trajectories`): compare with a few exact trajectories, if there are gradients.
-6. *Stop* (`stopping`): back to 2 if a new mode or missed mass was found, if the check found surprises, or if the
-   surrogate is poor but gets better, within the limits of the plan.
-7. *Tune* (`tune`): choose the kernel of the draws, with jumps where there are several modes or bent ones.
-8. *Trial moves* (`explore.try_moves`): test the surrogate at a few moves of this kernel, for log-densities with a
-   gradient and without a limit of the user's.
-9. *Tails* (`tails.hidden_in_tails`): look along the tails of single parameters once more, with draws of this kernel on
+5. *Stop* (`stopping`): back to 2 if a new mode or missed mass was found, or if the surrogate is poor but gets better,
+   within the limits of the plan.
+6. *Tune* (`tune`): choose the kernel of the draws, with jumps where there are several modes or bent ones.
+7. *Tails* (`tails.hidden_in_tails`): look along the tails of single parameters once more, with draws of this kernel on
    the surrogate, if that costs a small share of the draws.
 
 All of this is warm-up: none of its positions is kept as a draw. It leaves a frozen kernel, the states of the chains,
@@ -36,12 +33,10 @@ from leapwise.adaptation.coverage import look_beyond
 from leapwise.adaptation.explore import (
     Explorer,
     ExploringChains,
-    check_exact_trajectories,
     exact_kernel,
-    try_moves,
     uncertain_points,
 )
-from leapwise.adaptation.initialise import Start, find, find_by_outputs, one_per_chain, with_more_starts
+from leapwise.adaptation.initialise import Start, find, find_by_outputs
 from leapwise.adaptation.modes import KnownModes, find_jumps, search_around, search_prior, separate_places
 from leapwise.adaptation.record import EvaluationRecord
 from leapwise.adaptation.selection import Candidates
@@ -142,10 +137,7 @@ def _initialise(
         check_start(evaluator, first)
     if target.emulates_outputs:
         return find_by_outputs(record, candidates, first)
-    may_add = init is None and not plan.is_limited and not record.gradient
-    if may_add and record.settings.stages.more_starts:
-        first = with_more_starts(record, first)
-    return one_per_chain(find(record, first, streams.shared), streams.n_chains)
+    return find(record, first, streams.shared)
 
 
 def _check_densities(target: Forward, record: EvaluationRecord) -> None:
@@ -194,9 +186,6 @@ class _Learning:
                 self.explorer.train()
             self.modes.restore(self.explorer)
             result = replace(self._result(), missed_mass=bool(self.missed))
-        if record.gradient and not self.plan.is_limited and self.stages.trial_moves:
-            with evaluator.limited_to(None):  # the limit was for learning, and the user has set none
-                result = self._with_trial_moves(result)
         if result.is_useful and self._is_worth_tails() and self.stages.tails:
             room = 0 if self.plan.is_limited else evaluator.counts.n_exact + self.plan.reserve
             self.report("tails", result.sd)
@@ -208,8 +197,8 @@ class _Learning:
         return result
 
     def _learn(self) -> None:
-        """Explore, search for modes, look beyond the draws and check, until the plan has enough."""
-        n_checks, n_restarts, n_searches = 0, 0, self._most_searches()
+        """Explore, search for modes and look beyond the draws, until the plan has enough."""
+        n_restarts, n_searches = 0, self._most_searches()
         while True:
             fell = self._explore()
             if fell and n_restarts < self.limits.max_restarts and not self.emulates_outputs:
@@ -227,19 +216,14 @@ class _Learning:
             if self.modes.restore(self.explorer):
                 self.explorer.rounds(self.record.settings.modes.n_rounds)
             self.missed = self._look_beyond() if self.plan.reserve else ""
-            enough = False
-            if not self.missed:
-                n_checks += 1
-                enough = n_checks > self.limits.max_checks or not self._is_surprised()
-            else:
+            if self.missed:
                 self.plan = self.plan.extended(len(self.record))
-            if enough or len(self.record) + self.plan.reserve >= self.plan.most:
-                longer = self.plan.extended_while_poor(len(self.record), self.candidates.sd)
-                if longer is None or not self.stages.patience:
-                    return
-                self.plan = longer
-            else:
-                self.plan = self.plan.extended(len(self.record))
+                if len(self.record) + self.plan.reserve < self.plan.most:
+                    continue
+            longer = self.plan.extended_while_poor(len(self.record), self.candidates.sd)
+            if longer is None or not self.stages.patience:
+                return
+            self.plan = longer
 
     def report(self, stage: str, sd: float | None = None) -> None:
         """Report progress."""
@@ -323,38 +307,10 @@ class _Learning:
             self.candidates.n_known = len(self.record)
         return missed
 
-    def _is_surprised(self) -> bool:
-        """Follow exact trajectories, if there are gradients, and return whether there were surprises."""
-        if not self.record.evaluator.target.has_gradient or self.plan.budget is not None:
-            return False
-        if not self.stages.exact_trajectories:
-            return False
-        self.report("exact trajectories")
-        surprised = check_exact_trajectories(self.explorer) > self.limits.few_surprises
-        if surprised or (self._is_worth_tails() and self.stages.tails):
-            self.explorer.train()
-        else:  # another training would not be tested any more
-            self.candidates.n_known = len(self.record)
-        return surprised
-
     def _is_worth_tails(self) -> bool:
         """Return whether there are enough draws for a last look along tails."""
         tails = self.record.settings.tails
         return self.plan.reserve > 0 and n_tail_probes(tails) <= tails.share * self.plan.n_draws
-
-    def _with_trial_moves(self, result: AdaptationResult) -> AdaptationResult:
-        """Try moves of the draws; if the surrogate fails there, explore on and try it for the last time."""
-        for turn in range(self.limits.max_trials):
-            if not result.is_useful:
-                break
-            self.report("trial moves", result.sd)
-            found = try_moves(self.record, result, self.explorer.rng, self.plan.n_draws)
-            if found is result or turn == self.limits.max_trials - 1:
-                return found
-            self.explorer.rounds(self.record.settings.modes.n_rounds)
-            missed = self._look_beyond()
-            result = replace(self._result(), missed_mass=missed == "mass")
-        return result
 
     def _with_tails(self, result: AdaptationResult) -> AdaptationResult:
         """Look along the tails that the final kernel would draw; learn hidden ones if that makes nothing else worse.

@@ -7,8 +7,6 @@ values are spent beyond the draws and compared with the predictions:
 - where the surrogate's ridge would go on from its outermost ends, and straight along its softest direction from a few
   other draws,
 - a step outwards from the outermost draws,
-- at draws that are far from all data, which may lie in a *pocket*: a region where the surrogate is far too low and
-  holds chains that belong elsewhere,
 - far out along the profiles of single parameters (`leapwise.adaptation.tails`).
 
 Where the potential is below the prediction and there is mass, a tempered chain is sent there, and learning goes on.
@@ -43,8 +41,7 @@ from leapwise.surrogates.quality import median_discrepancy
 def n_probes(settings: AdaptationSettings = DEFAULT) -> int:
     """Return how many exact values one look beyond the outermost draws costs at most."""
     counts = settings.coverage
-    pockets = counts.n_pockets * (1 + counts.n_halvings)
-    return counts.n_ridges + counts.n_others + counts.n_outwards + pockets + n_tail_probes(settings.tails)
+    return counts.n_ridges + counts.n_others + counts.n_outwards + n_tail_probes(settings.tails)
 
 
 def look_beyond(explorer: Explorer, n_draws: int = 4000) -> Literal["", "tail", "mass"]:
@@ -74,9 +71,7 @@ def look_beyond(explorer: Explorer, n_draws: int = 4000) -> Literal["", "tail", 
     explorer.send_tempered(
         np.concatenate([places[surprising], tails]), np.concatenate([potential[surprising], heights])
     )
-    lost = _check_pockets(explorer, draws) if explorer.settings.stages.pockets else 0.0
-    many = max(surprising.mean(), lost * settings.many / settings.many_lost) > settings.many
-    if grave.any() or many or pits.any():
+    if grave.any() or surprising.mean() > settings.many or pits.any():
         return "mass"
     return "tail" if len(tails) else ""
 
@@ -139,47 +134,6 @@ def _ridge_ends(explorer: Explorer, own: Whitening, white: np.ndarray) -> np.nda
 
 def _lengths(rng: np.random.Generator, limits: tuple[float, float], n: int) -> np.ndarray:
     return rng.uniform(*limits, size=(n, 1))
-
-
-def _check_pockets(explorer: Explorer, draws: np.ndarray) -> float:
-    """Evaluate draws of the surrogate that are far from all data, and train on the way back where it is wrong.
-
-    Potentials far above the lowest are not trained on, so points on the way back to the data are evaluated too. The
-    return value is about the share of draws that lie in pockets (see the module), or where there are no data and the
-    surrogate is wrong.
-    """
-    record, rng, candidates = explorer.record, explorer.rng, explorer.candidates
-    settings = explorer.settings.coverage
-    limit = record.lowest + explorer.settings.heights.training(draws.shape[1])
-    known = record.training()
-    low = known.position[known.potential < limit]
-    if not len(draws) or not len(low):
-        return 0.0
-    white = explorer.frame.to_white(draws)
-    distance = np.linalg.norm(white[:, None] - explorer.frame.to_white(low)[None], axis=2)
-    nearest, alone = distance.argmin(axis=1), distance.min(axis=1)
-    chosen = first_apart(white, np.argsort(-alone), settings.n_pockets, settings.apart)
-    place, back, lost = draws[chosen], low[nearest[chosen]], 0.0
-    usual = median_discrepancy(record.discrepancies(candidates.chosen))
-    for halvings in range(1 + settings.n_halvings):
-        predicted = candidates.predict(place)
-        potential = record.compare(place, "beyond", predicted).potential
-        high = ~(potential < limit)
-        if halvings == 0:
-            with np.errstate(invalid="ignore"):
-                off = np.abs(potential - predicted[candidates.chosen] - usual)
-            wrong = ~high & (off > max(settings.off, settings.sds_off * candidates.sd))
-            lost = max(_share_beyond(alone, chosen[high], 0.5), _share_beyond(alone, chosen[wrong], 0.8))
-        if not high.any():
-            break
-        back = back[high]
-        place = back + (place[high] - back) * rng.uniform(0.4, 0.6, size=(len(back), 1))
-    return lost
-
-
-def _share_beyond(alone: np.ndarray, rows: np.ndarray, times: float) -> float:
-    """Return the share of draws that are about as far from the data as the nearest of some of them."""
-    return float(np.mean(alone > times * alone[rows].min())) if len(rows) else 0.0
 
 
 def continue_ridge(

@@ -12,13 +12,9 @@ off, every descent is accepted: this is search, and no draw is kept.
 hardly visit: tempered draws of it and points beside the data, where a Gaussian process has a large standard deviation
 and its mean minus two standard deviations is low. Where there are none, nothing is spent.
 
-**Check by exact trajectories** (`check_exact_trajectories`). A few trajectories with exact gradients follow the
-posterior itself, so they also go where the surrogate has a wall. They can show that it is wrong, not that it is right.
-
-**Trial moves** (`try_moves`, `check_support`). Exploring chains shorten their moves while these leave the support, so
-their comparisons say little about the long moves of the draws: a surrogate knows no edge, and most draws may be
-proposed beyond it. Also, the last training has not been compared with anything. So a few moves of the final kernel are
-tried.
+**Edges** (`check_support`). Exploring chains shorten their moves while these leave the support, so their comparisons
+say little about the long moves of the draws: a surrogate knows no edge, and most draws may be proposed beyond it. So
+where an edge was met, a few moves of the final kernel are tried.
 """
 
 from __future__ import annotations
@@ -28,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from leapwise.adaptation.record import Comparison, EvaluationRecord, Kind, effective_sd
+from leapwise.adaptation.record import EvaluationRecord, Kind, effective_sd
 from leapwise.adaptation.selection import Candidates
 from leapwise.adaptation.settings import AdaptationSettings
 from leapwise.adaptation.surrogate_chains import (
@@ -39,11 +35,10 @@ from leapwise.adaptation.surrogate_chains import (
     surrogate_kernel,
 )
 from leapwise.dynamics import DenseMetric
-from leapwise.kernels import HMC, SharedStream
+from leapwise.kernels import HMC
 from leapwise.surrogates import Whitening
 from leapwise.surrogates.base import hessians
 from leapwise.surrogates.gp import FittedProcess
-from leapwise.surrogates.quality import median_discrepancy
 
 if TYPE_CHECKING:
     from leapwise.adaptation.adapt import AdaptationResult
@@ -168,7 +163,7 @@ class Explorer:
                 self.candidates.surrogate, self.frame, cold, self.rng, settings=self.settings
             )
         else:
-            near = self.record.training().select(self.settings.heights.frame(self.frame.mean.size))
+            near = self.record.training().select(self.settings.heights.mass(self.frame.mean.size))
             if len(near) > 2 * near.dim:
                 self.frame = Whitening.from_positions(near.position)
         self.candidates.train(self.frame)
@@ -268,7 +263,7 @@ def uncertain_points(explorer: Explorer) -> np.ndarray:
     with np.errstate(all="ignore"):
         mean, sd = process.potential(pool), np.sqrt(np.maximum(process.variance(pool), 0.0))
         hope = mean - 2.0 * sd
-    limit = explorer.record.lowest + explorer.settings.heights.mode(pool.shape[1])
+    limit = explorer.record.lowest + explorer.settings.heights.mass(pool.shape[1])
     worth = np.flatnonzero((sd > settings.unsure) & (hope < limit))
     white, order = explorer.frame.to_white(pool), worth[np.argsort(hope[worth])]
     return np.asarray(pool[first_apart(white, order, settings.n_uncertain, settings.apart)])
@@ -291,34 +286,6 @@ def _pool(explorer: Explorer) -> np.ndarray:
     found.append(beside + frame.from_white(rng.standard_normal(beside.shape)) - frame.mean)
     pool = np.concatenate(found)
     return pool[np.isfinite(pool).all(axis=1)]
-
-
-def check_exact_trajectories(explorer: Explorer) -> float:
-    """Follow exact trajectories of the cold chains; return the share of their points that were surprises.
-
-    For what a surprise is, see `EvaluationRecord.is_surprise`.
-    """
-    chains, candidates, record = explorer.chains, explorer.candidates, explorer.record
-    start = chains.position[chains.cold]
-    kernel = exact_kernel(explorer)
-    first, known = len(record.evaluations), len(record)
-    state = record.state(start, chains.potential[chains.cold])
-    streams = SharedStream(explorer.rng, len(start))
-    for _ in range(explorer.settings.explore.n_trajectories):
-        state, _ = kernel.step(streams, state, record.evaluator)
-    new = record.evaluations[first:]
-    position = np.concatenate([each.position for each in new])
-    potential = np.concatenate([each.potential for each in new])
-    finite = np.isfinite(potential)
-    predicted = candidates.predict(position[finite])
-    found = record.discrepancies(candidates.chosen)
-    record.comparisons.append(Comparison("trajectory", known, potential[finite], predicted))
-    if not finite.any() or not len(found):
-        return 1.0
-    surprising = record.is_surprise(
-        potential[finite], predicted[candidates.chosen], median_discrepancy(found)
-    )
-    return float(surprising.mean())
 
 
 def exact_kernel(explorer: Explorer) -> HMC:
@@ -356,31 +323,12 @@ def check_support(
     return replace(result, sd=sd), float(np.isposinf(discrepancy).mean())
 
 
-def try_moves(
-    record: EvaluationRecord, result: AdaptationResult, rng: np.random.Generator, n_draws: int
-) -> AdaptationResult:
-    """Return the result, with sd(D) at moves of its kernel if these show that it is useless.
-
-    This can only take trust away: moves of a surrogate say nothing of mass that it misses. It costs a small share of
-    the `n_draws` to be made; where that is too little to say anything, nothing is spent.
-    """
-    settings = record.settings.explore
-    n = min(settings.n_moves, int(settings.move_share * n_draws))
-    if n < settings.fewest_moves:
-        return result
-    discrepancy = _discrepancies_of_moves(record, result, rng, n)
-    enough = len(discrepancy) >= settings.fewest_moves
-    sd = effective_sd(discrepancy, record.settings.score) if enough else np.inf
-    useless = record.settings.stopping.useless
-    return replace(result, sd=sd) if sd > max(useless, result.sd) else result
-
-
 def _discrepancies_of_moves(
     record: EvaluationRecord, result: AdaptationResult, rng: np.random.Generator, n: int
 ) -> np.ndarray:
     """Return D at the ends of `n` moves from known positions; fewer if the kernel hardly moves at all."""
     position = result.training.position
-    near = result.training.potential < record.lowest + record.settings.heights.typical(position.shape[1])
+    near = result.training.potential < record.lowest + record.settings.heights.draws(position.shape[1])
     start = position[near][rng.integers(near.sum(), size=n)]
     places, _ = move(result.kernel, start, rng)
     places = places[(places != start).any(axis=1) & np.isfinite(places).all(axis=1)]

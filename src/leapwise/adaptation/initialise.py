@@ -51,39 +51,6 @@ class Start:
     frame: Whitening
 
 
-def with_more_starts(record: EvaluationRecord, state: State) -> State:
-    """Return the state with further starts, opposite to the lowest ones and further out.
-
-    Chains begin far apart so that separate modes have a chance to be found; these two make the chance a fairer one.
-    """
-    further = np.array(record.settings.initialise.more_starts)
-    lowest = np.argsort(state.potential)[: len(further)]
-    more = -further[: len(lowest), None] * state.position[lowest]
-    found = State.from_evaluation(record.evaluate(more))
-    usable = np.isfinite(found.potential)
-    gradient = None
-    if state.gradient is not None and found.gradient is not None:
-        gradient = np.concatenate([state.gradient, found.gradient[usable]])
-    return State(
-        np.concatenate([state.position, found.position[usable]]),
-        np.concatenate([state.potential, found.potential[usable]]),
-        gradient,
-    )
-
-
-def one_per_chain(start: Start, n_chains: int) -> Start:
-    """Return as many starts as chains; a further start that is far from all others replaces one of the closest two."""
-    white = start.frame.to_white(start.position)
-    chosen = list(range(n_chains))
-    far = np.sqrt(2.0 * white.shape[1]) + 4.0
-    for i in range(n_chains, len(white)):
-        between = np.linalg.norm(white[chosen][:, None] - white[chosen][None], axis=2)
-        np.fill_diagonal(between, np.inf)
-        if n_chains > 1 and np.linalg.norm(white[chosen] - white[i], axis=1).min() > far:
-            chosen[int(between.min(axis=1).argmin())] = i
-    return Start(start.position[chosen], start.frame)
-
-
 def find(record: EvaluationRecord, state: State, rng: np.random.Generator) -> Start:
     """Descend from where the chains start, and measure the curvature; `state` has been evaluated."""
     dim = state.position.shape[1]
@@ -187,7 +154,7 @@ def _approach(
     if not record.gradient:
         calls = settings.initialise.calls_of_others_values
     slope = _slope(record, frame, start.position[0], scaled=True)
-    enough = lowest + settings.heights.typical(start.position.shape[1])
+    enough = lowest + settings.heights.draws(start.position.shape[1])
     found = minimise(slope, start, frame, calls, enough=enough, scaled=True)
     return found.position, found.potential
 
@@ -404,7 +371,7 @@ def find_by_outputs(record: EvaluationRecord, candidates: Candidates, state: Sta
         position[lower], potential[lower] = record.evaluations[-1].position[lower], found[lower]
         radius *= np.where(lower, 2.0, 0.5)
         near = potential < record.lowest + settings.heights.training(dim)
-        if near.all() and gain.max() < settings.heights.typical(dim):
+        if near.all() and gain.max() < settings.heights.draws(dim):
             break
     candidates.fitted = {}
     return follow_trust_regions(descents, position, potential, radius, iter(prior[::-1]))

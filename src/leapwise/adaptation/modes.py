@@ -15,8 +15,7 @@ depends on the target:
   curvature of that mode: where the posterior is about normal, one step arrives. A second mode of the same width is
   reached from all positions nearer to it, about half of them in any dimension; one half as wide hardly ever in many
   dimensions.
-- *Log-densities without a gradient*. No search is made. Modes are found only if chains start near them; where the user
-  gives no ``init=``, two further starts, further out, make that a little more likely (`initialise.with_more_starts`).
+- *Log-densities without a gradient*. No search is made. Modes are found only if chains start near them.
 
 If the user limits the evaluations (``tune=``, ``max_evaluations=``), no search is made for any target.
 
@@ -133,7 +132,7 @@ def _spare(explorer: Explorer) -> list[int]:
 def unreachable(explorer: Explorer, position: np.ndarray, potential: np.ndarray) -> np.ndarray:
     """Return which positions have mass and cannot be reached from draws of the surrogate."""
     surrogate, frame, settings = explorer.candidates.surrogate, explorer.frame, explorer.settings
-    has_mass = potential < explorer.record.lowest + settings.heights.mode(position.shape[1])
+    has_mass = potential < explorer.record.lowest + settings.heights.mass(position.shape[1])
     draws = np.concatenate(
         [surrogate_draws(explorer, cold=True), explorer.chains.position[explorer.chains.cold]]
     )
@@ -158,7 +157,7 @@ class KnownMass:
 
     def are_low(self, potential: ArrayLike) -> np.ndarray:
         """Return which potentials are low enough to be mass worth learning."""
-        height = self._settings.heights.mode(self._frame.mean.size)
+        height = self._settings.heights.mass(self._frame.mean.size)
         return np.asarray(potential) < self._record.lowest + height
 
     def has(self, position: np.ndarray, potential: float) -> bool:
@@ -284,7 +283,7 @@ def search_around(explorer: Explorer, modes: KnownModes, n_draws: int) -> bool:
     white *= radius[:, None] / np.sqrt(np.mean(white**2, axis=1, keepdims=True))
     far = record.evaluate(frame.from_white(white))
     begun = _newton_step(record, frame, far)
-    ends, low = [], record.lowest + heights.centre(dim)  # where draws are, and so what is known
+    ends, low = [], record.lowest + heights.draws(dim)  # where draws are, and so what is known
     for i in np.argsort(begun.potential, kind="stable"):
         position, potential = begun.position[i], float(begun.potential[i])
         if not np.isfinite(potential):
@@ -298,7 +297,7 @@ def search_around(explorer: Explorer, modes: KnownModes, n_draws: int) -> bool:
             position, potential = found.position, found.potential
         ends.append(OutputDescent(position, potential, 1.0))
     new = known.new_modes(ends) or _wide_mass(far, radius, record.lowest, settings)
-    low = max([record.lowest + heights.typical(dim), *(each.potential for each in new)])
+    low = max([record.lowest + heights.draws(dim), *(each.potential for each in new)])
     record.leave_out(first, np.nextafter(low, np.inf))
     return modes.add(explorer, sorted(new, key=lambda each: each.potential))
 

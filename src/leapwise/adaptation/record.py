@@ -24,9 +24,9 @@ from leapwise.kernels import State
 from leapwise.surrogates import TrainingSet
 from leapwise.surrogates.quality import discrepancy_sd, median_discrepancy
 
-#: Where an evaluation was made: by a cold or a tempered chain, at an uncertain point, on an exact trajectory, or beyond
-#: the outermost draws.
-Kind = Literal["cold", "tempered", "uncertain", "trajectory", "beyond"]
+#: Where an evaluation was made: by a cold or a tempered chain, at an uncertain point, or beyond the outermost
+#: draws.
+Kind = Literal["cold", "tempered", "uncertain", "beyond"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +262,7 @@ class EvaluationRecord:
 
         The `usual` discrepancy is added to the prediction.
         """
-        matters = potential < self.lowest + self.settings.heights.surprise(self.evaluator.target.dim)
+        matters = potential < self.lowest + self.settings.heights.mass(self.evaluator.target.dim)
         with np.errstate(invalid="ignore"):
             return np.asarray(matters & (potential - predicted - usual < -self.settings.score.surprise))
 

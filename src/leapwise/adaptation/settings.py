@@ -15,8 +15,9 @@ position is its potential minus the lowest one known. D is the discrepancy, exac
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 
-import numpy as np
+from scipy.special import chdtri
 
 from leapwise.surrogates.training import typical_height
 
@@ -25,7 +26,6 @@ from leapwise.surrogates.training import typical_height
 class StageSwitches:
     """Which optional stages run. A stage that is off is skipped; draws stay exact, but mass may be missed."""
 
-    more_starts: bool = True  # also start opposite to the lowest starts and further out (values only)
     tempered: bool = True  # explore with tempered chains beside the cold ones
     uncertain_points: bool = True  # evaluate where the Gaussian process is uncertain and may be too high
     restart: bool = True  # begin again where the potential falls far below what was found first
@@ -36,11 +36,8 @@ class StageSwitches:
     restore_modes: bool = True  # put chains back into modes that none of them visits any more
     beyond: bool = True  # evaluate beyond the outermost draws of the surrogate
     ridges: bool = True  # continue curved ridges there, beside straight steps
-    pockets: bool = True  # evaluate draws of the surrogate far from all data: it may be far too low there
     tails: bool = True  # follow the tails of single parameters, before learning ends and at its end
-    exact_trajectories: bool = True  # compare with a few exact trajectories (targets with a gradient)
     patience: bool = True  # learn on while the surrogate is poor and gets better
-    trial_moves: bool = True  # try moves of the final kernel (log-densities with a gradient)
     jumps: bool = True  # jump between separate modes
     components: bool = True  # jump between the components of a bent mode
     hidden_units: bool = True  # train a quadratic with hidden units beside the plain quadratic
@@ -49,51 +46,36 @@ class StageSwitches:
 
 @dataclass(frozen=True)
 class HeightSettings:
-    r"""How far above the lowest potential a position still counts as mass, as functions of the dimension d.
+    r"""How far above the lowest potential a position still counts, as functions of the dimension d.
 
-    For a normal posterior twice the height is chi-squared with d degrees of freedom, so each rule is an approximate
-    quantile. Exact quantiles would change every run, so the formulas stay as they are.
-
-    ========== ================================ ==========================================================
-    rule       height                           share of a normal posterior above it, for d from 1 to 100
-    ========== ================================ ==========================================================
-    training   :math:`12 + 1.5 d`               below 3e-7
-    mode       :math:`6 + 0.75 d`               1e-4 to 3e-3
-    surprise   :math:`d/2 + 2 \sqrt d + 3`      1e-3 to 2e-3 (a chi-squared quantile within a factor of two)
-    draws      :math:`d/2 + 1.5 \sqrt d + 1.5`  8e-3 to 1.5e-2 (the 0.99 quantile)
-    frame      :math:`d/2 + 10`                 5e-6 to 8e-2
-    typical    :math:`d/2 + 4`                  3e-3 to 0.27
-    centre     :math:`d/2 + 1`                  0.08 to 0.43
-    ========== ================================ ==========================================================
+    For a normal posterior twice the height of a draw is chi-squared with d degrees of freedom. So a height is half a
+    quantile of it, and is said by the share of draws above it.
     """
 
-    def training(self, dim: int) -> float:
-        """Return the height up to which evaluations are trained on, as `TrainingSet.typical_height`."""
-        return typical_height(dim)
-
-    def mode(self, dim: int) -> float:
-        """Return the height up to which a separate position counts as a mode with mass."""
-        return 0.5 * self.training(dim)
-
-    def surprise(self, dim: int) -> float:
-        """Return the height up to which a wrong prediction matters."""
-        return 0.5 * dim + 2.0 * np.sqrt(dim) + 3.0
+    #: Share of the draws of a normal posterior above the height of `draws`, and above that of `mass`. Guess.
+    above_draws: float = 1e-2
+    above_mass: float = 1e-3
 
     def draws(self, dim: int) -> float:
-        """Return the height that 99 of 100 draws of a normal posterior stay below."""
-        return 0.5 * dim + 1.5 * np.sqrt(dim) + 1.5
+        """Return the height that 99 of 100 draws stay below: up to there a position is in the typical set."""
+        return _quantile(dim, self.above_draws)
 
-    def frame(self, dim: int) -> float:
-        """Return the height up to which evaluations define the frame while the surrogate is poor."""
-        return 0.5 * dim + 10.0
+    def mass(self, dim: int) -> float:
+        """Return the height up to which a position has mass: next to no draw is above it."""
+        return _quantile(dim, self.above_mass)
 
-    def typical(self, dim: int) -> float:
-        """Return the height at which a chain has arrived in the typical set."""
-        return 0.5 * dim + 4.0
+    def training(self, dim: int) -> float:
+        """Return the height up to which evaluations are trained on, as `TrainingSet.typical_height`.
 
-    def centre(self, dim: int) -> float:
-        """Return the height at which a search from far away may stop descending."""
-        return 0.5 * dim + 1.0
+        It is far above both others, since a surrogate must also know how the potential rises beyond the draws.
+        """
+        return typical_height(dim)
+
+
+@cache
+def _quantile(dim: int, share_above: float) -> float:
+    """Return half of the quantile of chi-squared with `dim` degrees of freedom."""
+    return 0.5 * float(chdtri(dim, share_above))
 
 
 @dataclass(frozen=True)
@@ -220,8 +202,6 @@ class InitialiseSettings:
     #: Outputs: draws of the prior, and rounds on one emulator of it all. Guess.
     n_prior: int = 200
     max_rounds: int = 15
-    #: More starts: so many times as far out as the lowest ones, on the other side. Guess.
-    more_starts: tuple[float, ...] = (2.0, 6.0)
 
 
 @dataclass(frozen=True)
@@ -276,17 +256,14 @@ class ExploreSettings:
     pool_exponents: tuple[float, ...] = (0.4, 0.15)
     pool_size: int = 48
     pool_steps: int = 4
-    #: Exact trajectories: number for each cold chain, length, most steps of one. Guess.
-    n_trajectories: int = 2
+    #: Exact steps beside the surrogate: length, most leapfrog steps of one. Guess.
     trajectory_length: float = 1.6
     max_trajectory_steps: int = 12
-    #: Trial moves: share of tests outside the support from which it has an edge; moves, and the fewest that say
-    #: something. Guess.
+    #: Share of tests outside the support from which it has an edge; moves of the final kernel that are tried there, and
+    #: the fewest that say something. Guess.
     edge: float = 0.03
     n_moves: int = 32
     fewest_moves: int = 12
-    #: Trial moves cost at most this share of the draws. Guess.
-    move_share: float = 0.02
 
 
 @dataclass(frozen=True)
@@ -326,19 +303,12 @@ class CoverageSettings:
     outwards: tuple[float, float] = (0.4, 1.2)
     #: Least distance between points that are continued. Guess.
     apart: float = 0.7
-    #: Pockets: draws far from all data that are evaluated, and how often the way back to the data is halved. Guess.
-    n_pockets: int = 2
-    n_halvings: int = 2
     #: A surprise is grave if the potential is so far below the prediction. Guess.
     grave: float = 2.0
     #: A *pit* is a prediction below all known potentials that is too low by this. Guess.
     pit: float = 10.0
-    #: Where no data are near, draws may be off by this, or by so many sd(D). Guess.
-    off: float = 2.0
-    sds_off: float = 5.0
-    #: Share of surprises, and of draws in pockets, that calls for more learning. Guess.
+    #: Share of surprises that calls for more learning. Guess.
     many: float = 0.1
-    many_lost: float = 0.03
     #: Ridges: curvature differences that do not count; back steps as a share of the step ahead; share of the bend that
     #: is continued (parabolas straighten outwards, circles do not); largest deviation from the straight step. Guess.
     alike: float = 0.1
@@ -541,10 +511,8 @@ class StoppingSettings:
     few_each: int = 2
     #: Share of surprises below which learning may stop. Guess.
     few_surprises: float = 0.1
-    #: Checks with exact trajectories, restarts, and tests of the final kernel at most. Guess.
-    max_checks: int = 3
+    #: Restarts at most. Guess.
     max_restarts: int = 3
-    max_trials: int = 2
     #: Rounds without a move after which the frame is narrowed, and after which exploring ends. Guess.
     few_idle: int = 3
     max_idle: int = 12
