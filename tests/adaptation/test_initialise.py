@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -131,3 +133,41 @@ def test_a_chain_that_has_found_something_far_lower_leads_the_others():
     potential = Evaluator(target).value(found.position).potential
     assert (potential < DEFAULT.heights.training(2)).all()
     assert np.allclose(found.frame.mean, -20.0, atol=3.0)
+
+
+#: Centre of a minimum whose potential is 40; the lowest one is in a bent valley about (1, 0.25), at a potential of 0.
+LOCAL = np.array([6.0, -6.0])
+
+
+def valley_beside_a_local_minimum():
+    def log_density(x):
+        valley = 5.0 * (x[:, 1] - 0.25 * x[:, 0] ** 2) ** 2 + 0.5 * (x[:, 0] - 1.0) ** 2
+        local = 40.0 + 2.0 * ((x - LOCAL) ** 2).sum(axis=1)
+        return np.logaddexp(-valley, -local)
+
+    return Target(log_density, dim=2, vectorized=True)
+
+
+def potentials_of_starts(settings=DEFAULT, far=(-9.0, 12.0), known=None):
+    """Two chains begin beside the local minimum, the others `far` away; one more position may be `known`."""
+    target = valley_beside_a_local_minimum()
+    evaluator = Evaluator(target)
+    record = EvaluationRecord(evaluator, gradient=False, settings=settings)
+    if known is not None:
+        record.evaluate(np.array([known]))
+    streams, beside = Streams(1, 4), LOCAL + np.array([[0.3, 0.2], [-0.2, 0.4]])
+    init = np.concatenate([beside, far + np.array([[0.0, 0.0], [0.5, 1.0]])])
+    found = find(record, find_start(evaluator, streams, init, False), streams.shared)
+    return Evaluator(target).value(found.position).potential
+
+
+def test_by_values_a_local_minimum_is_found_out_by_descents_of_other_chains():
+    two_steps = replace(DEFAULT, initialise=replace(DEFAULT.initialise, n_to_the_end=0))
+    assert potentials_of_starts(two_steps).min() > 30.0, "two steps of the others are not enough here"
+    assert potentials_of_starts().min() < 5.0
+
+
+def test_by_values_a_position_that_happens_to_be_lower_is_descended_from():
+    beside = LOCAL + np.array([0.5, -0.5])
+    assert potentials_of_starts(far=beside).min() > 30.0
+    assert potentials_of_starts(far=beside, known=(-5.0, 6.0)).min() < 5.0

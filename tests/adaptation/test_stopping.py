@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -75,3 +77,16 @@ def test_a_plan_grows_as_far_as_it_may():
     assert AdaptationPlan(dim=2, n_draws=4000, most=190).extended(190).most == 190, (
         "a limit of the user's stays"
     )
+
+    def test_evaluations_far_above_the_typical_set_do_not_count_as_learning(self):
+        plan = AdaptationPlan(dim=5, n_draws=4000, most=400)
+        assert plan.after_initialise(300, n_far=250).most == 650
+        assert plan.after_initialise(300).most == 400
+        assert AdaptationPlan(5, 4000, 400, is_capped=True).after_initialise(300, n_far=250).most == 400
+
+    def test_a_useless_surrogate_is_learned_on_as_long_as_it_gets_better_at_all(self):
+        plan = AdaptationPlan(dim=5, n_draws=4000, most=400, patience=500, poor_sd=2.0)
+        assert plan.extended_while_poor(400, 1.95) is None
+        assert plan.extended_while_poor(400, 1.95, insist=True).most > 400
+        assert plan.extended_while_poor(400, 2.05, insist=True) is None
+        assert replace(plan, poor_sd=1.0).extended_while_poor(400, 0.95, insist=True) is None, "it is of use"

@@ -35,6 +35,13 @@ class TestTrust:
             with pytest.raises(SurrogateError, match="no gradient to fall back on"):
                 require_use(result(sd, surprises), found)
 
+    def test_without_a_gradient_a_poor_one_is_still_used(self):
+        """There are no exact steps that would cost less."""
+        sd = 0.5 * (DEFAULT.stopping.useless + DEFAULT.stopping.useless_values)
+        require_use(result(sd, 0.0), judge(result(sd, 0.0)))
+        with pytest.raises(SurrogateError, match="no gradient to fall back on"):
+            require_use(result(1.01 * DEFAULT.stopping.useless_values, 0.0), judge(result(sd, 0.0)))
+
     def test_a_fair_one_is_helped(self):
         found = judge(result(0.7, 0.0))
         assert 0.0 < found.exact_share < 0.5

@@ -12,7 +12,8 @@ stage              where                              what it does
 4. cover           `coverage`, `tails`                evaluates beyond the outermost draws, for mass that was missed
 5. stop            `stopping`                         says whether it pays to learn on
 6. tune            `tune`, `modes.find_jumps`         chooses the kernel of the draws, and its jumps
-7. tails           `tails.hidden_in_tails`            looks once more for tails that draws of that kernel would cut
+7. moves           `explore.sd_at_moves`              by values: tests moves of that kernel, and learns from them
+8. tails           `tails.hidden_in_tails`            looks once more for tails that draws of that kernel would cut
 ================== ================================== ==================================================================
 
 Helpers, which several stages use:

@@ -12,7 +12,8 @@ Its stages, in order:
 5. *Stop* (`stopping`): back to 2 if a new mode or missed mass was found, or if the surrogate is poor but gets better,
    within the limits of the plan.
 6. *Tune* (`tune`): choose the kernel of the draws, with jumps where there are several modes or bent ones.
-7. *Tails* (`tails.hidden_in_tails`): look along the tails of single parameters once more, with draws of this kernel on
+7. *Moves* (`explore.sd_at_moves`): by values, test the surrogate at a few moves of this kernel, and learn from them.
+8. *Tails* (`tails.hidden_in_tails`): look along the tails of single parameters once more, with draws of this kernel on
    the surrogate, if that costs a small share of the draws.
 
 All of this is warm-up: none of its positions is kept as a draw. It leaves a frozen kernel, the states of the chains,
@@ -34,6 +35,7 @@ from leapwise.adaptation.explore import (
     Explorer,
     ExploringChains,
     exact_kernel,
+    sd_at_moves,
     uncertain_points,
 )
 from leapwise.adaptation.initialise import Start, find, find_by_outputs
@@ -116,7 +118,11 @@ def run_adaptation(
     with record.evaluator.limited_to(record.n_before + plan.most_to_initialise):
         start = _initialise(record, candidates, streams, init, plan)
         # Inside, since the first training may evaluate starts as well; learning then has a limit of its own.
-        return learn_from(start, candidates, streams, plan.after_initialise(len(record)), report)
+        n_far = 0
+        if not (record.gradient or record.evaluator.target.emulates_outputs):
+            # A descent by values takes dim + 1 of them for each gradient, and passes where there is no mass.
+            n_far = len(record) - len(record.training().select())
+        return learn_from(start, candidates, streams, plan.after_initialise(len(record), n_far), report)
 
 
 def _initialise(
@@ -137,7 +143,7 @@ def _initialise(
         check_start(evaluator, first)
     if target.emulates_outputs:
         return find_by_outputs(record, candidates, first)
-    return find(record, first, streams.shared)
+    return find(record, first, streams.shared, is_limited=plan.is_limited)
 
 
 def _check_densities(target: Forward, record: EvaluationRecord) -> None:
@@ -171,6 +177,7 @@ class _Learning:
         self.stages, self.limits = self.record.settings.stages, self.record.settings.stopping
         self.plan = replace(plan, settings=self.limits)
         self.emulates_outputs = self.record.evaluator.target.emulates_outputs
+        self.by_values = not (self.record.gradient or self.emulates_outputs)
         self.explorer = self._explorer(start)
         self.modes = KnownModes.of(self.explorer)
         self.history: list[tuple[int, float]] = []
@@ -186,6 +193,9 @@ class _Learning:
                 self.explorer.train()
             self.modes.restore(self.explorer)
             result = replace(self._result(), missed_mass=bool(self.missed))
+        if self.by_values and not self.plan.is_limited and self.stages.moves:
+            with evaluator.limited_to(None):  # the limit was for learning, and the user has set none
+                result = self._with_moves(result)
         if result.is_useful and self._is_worth_tails() and self.stages.tails:
             room = 0 if self.plan.is_limited else evaluator.counts.n_exact + self.plan.reserve
             self.report("tails", result.sd)
@@ -220,7 +230,9 @@ class _Learning:
                 self.plan = self.plan.extended(len(self.record))
                 if len(self.record) + self.plan.reserve < self.plan.most:
                     continue
-            longer = self.plan.extended_while_poor(len(self.record), self.candidates.sd)
+            longer = self.plan.extended_while_poor(
+                len(self.record), self.candidates.sd, insist=self.by_values
+            )
             if longer is None or not self.stages.patience:
                 return
             self.plan = longer
@@ -241,7 +253,9 @@ class _Learning:
         row, known = record.look_up(start.position)
         potential = np.where(known, record.potentials[row], np.inf)
         chains = ExploringChains.begin(start.position, potential, rng, record.settings)
-        return Explorer(record, self.candidates, start.frame, chains, rng, record.lowest)
+        # By values a draw of the frame may have been lower than where any chain is: they are not in the typical set.
+        lowest = float(chains.potential.min()) if self.by_values else record.lowest
+        return Explorer(record, self.candidates, start.frame, chains, rng, lowest)
 
     def _explore(self) -> bool:
         """Explore until the plan has enough; return whether the potential fell far below where chains began."""
@@ -262,9 +276,19 @@ class _Learning:
             self.report("explore")
             chosen = candidates.chosen
             surprises, rate = record.surprises(chosen), record.rate(chosen)
-            if self.plan.is_enough(len(record), candidates.sd, surprises, rate):
+            if self.plan.is_enough(len(record), candidates.sd, surprises, rate) and self._is_tested():
                 break
         return False
+
+    def _is_tested(self) -> bool:
+        """Return whether the surrogate in use has been tested often enough to stop, or evaluations run out.
+
+        One that was just trained may look good at a few positions by luck.
+        """
+        if not self.by_values or self.plan.is_limited:
+            return True
+        n_tests = len(self.record.discrepancies(self.candidates.chosen))
+        return n_tests >= self.limits.fewest_tests or len(self.record) >= self.plan.most - self.plan.reserve
 
     def _restart(self) -> None:
         """Find the typical set anew from the lowest position: there is no mass where the chains began."""
@@ -273,7 +297,7 @@ class _Learning:
         lowest = np.repeat(int(known.potential.argmin()), explorer.chains.cold.sum())
         gradient = None if known.gradient is None else known.gradient[lowest]
         state = State(known.position[lowest], known.potential[lowest], gradient)
-        start = find(record, state, explorer.rng)
+        start = find(record, state, explorer.rng, is_limited=self.plan.is_limited)
         record.comparisons.clear()  # they describe surrogates that had no data where the mass is
         self.explorer = self._explorer(start)
         self.modes, self.plan = KnownModes.of(self.explorer), self.plan.extended(len(record))
@@ -311,6 +335,26 @@ class _Learning:
         """Return whether there are enough draws for a last look along tails."""
         tails = self.record.settings.tails
         return self.plan.reserve > 0 and n_tail_probes(tails) <= tails.share * self.plan.n_draws
+
+    def _with_moves(self, result: AdaptationResult) -> AdaptationResult:
+        """Test the surrogate at moves of the draws; where it is far worse than in warm-up, learn from them.
+
+        Exploring chains make shorter moves. So they may not reach a region far from all data where the surrogate is too
+        low, but the draws would be proposed there again and again. Returns the result that did best.
+        """
+        best, best_sd, settings = result, np.inf, self.record.settings.trust
+        for _ in range(self.limits.max_tests):
+            self.report("moves", result.sd)
+            found = sd_at_moves(self.record, result, self.explorer.rng, self.plan.n_draws)
+            if np.isnan(found):
+                break
+            if found < best_sd:
+                best, best_sd = result, found
+            if found < max(settings.good, self.limits.clearly_worse * result.sd):
+                break
+            self.explorer.rounds(self.record.settings.modes.n_rounds)
+            result = replace(self._result(), missed_mass=result.missed_mass)
+        return best
 
     def _with_tails(self, result: AdaptationResult) -> AdaptationResult:
         """Look along the tails that the final kernel would draw; learn hidden ones if that makes nothing else worse.

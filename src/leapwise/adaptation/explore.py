@@ -323,10 +323,32 @@ def check_support(
     return replace(result, sd=sd), float(np.isposinf(discrepancy).mean())
 
 
+def sd_at_moves(
+    record: EvaluationRecord, result: AdaptationResult, rng: np.random.Generator, n_draws: int
+) -> float:
+    """Return sd(D) at a few moves of the final kernel, whose ends become training data; NaN if nothing was spent.
+
+    It costs a small share of the `n_draws` to be made.
+    """
+    settings = record.settings.explore
+    n = min(settings.n_moves, int(settings.move_share * n_draws))
+    if n < settings.fewest_moves:
+        return np.nan
+    return effective_sd(_discrepancies_of_moves(record, result, rng, n, train=True), record.settings.score)
+
+
 def _discrepancies_of_moves(
-    record: EvaluationRecord, result: AdaptationResult, rng: np.random.Generator, n: int
+    record: EvaluationRecord,
+    result: AdaptationResult,
+    rng: np.random.Generator,
+    n: int,
+    *,
+    train: bool = False,
 ) -> np.ndarray:
-    """Return D at the ends of `n` moves from known positions; fewer if the kernel hardly moves at all."""
+    """Return D at the ends of `n` moves from known positions; fewer if the kernel hardly moves at all.
+
+    They become training data if that is wanted. Values without gradients do not where there are gradients.
+    """
     position = result.training.position
     near = result.training.potential < record.lowest + record.settings.heights.draws(position.shape[1])
     start = position[near][rng.integers(near.sum(), size=n)]
@@ -336,6 +358,9 @@ def _discrepancies_of_moves(
         return np.empty(0)
     with np.errstate(all="ignore"):
         predicted = np.asarray(result.kernel.surrogate.potential(places))  # type: ignore[union-attr]
-    with record.evaluator.observed_by(None):  # values without gradients are not trained on
-        discrepancy = record.evaluator.value(places).potential - predicted
+    if train:
+        discrepancy = record.evaluate(places).potential - predicted
+    else:
+        with record.evaluator.observed_by(None):
+            discrepancy = record.evaluator.value(places).potential - predicted
     return discrepancy[~np.isnan(discrepancy)]

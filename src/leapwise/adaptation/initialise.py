@@ -7,6 +7,9 @@ continues in the frame, so that neither scales nor correlations slow it down. Th
 a few steps; one that is still far up is put on the line to the lowest point, at the distance of the typical set. Draws
 from the normal distribution of the frame complete the first training set.
 
+With values alone two of the other chains descend to their end, and a lower position that is known from anywhere is
+descended from too: the first descent may have ended in a local minimum.
+
 **Forward models** (`find_by_outputs`). The model is run at draws from the prior. Then each chain repeatedly goes to the
 minimum of the potential with emulated outputs, no further than a radius that grows with success, and moves a little at
 random there, so that all chains add different data. One emulator for the whole prior is poor where the posterior is a
@@ -51,10 +54,15 @@ class Start:
     frame: Whitening
 
 
-def find(record: EvaluationRecord, state: State, rng: np.random.Generator) -> Start:
-    """Descend from where the chains start, and measure the curvature; `state` has been evaluated."""
+def find(
+    record: EvaluationRecord, state: State, rng: np.random.Generator, *, is_limited: bool = False
+) -> Start:
+    """Descend from where the chains start, and measure the curvature; `state` has been evaluated.
+
+    With a limit of the user's (`is_limited`) nothing is spent on the question whether the minimum is a local one.
+    """
     dim = state.position.shape[1]
-    far_up = record.settings.heights.training(dim)
+    far_up, of_draws = record.settings.heights.training(dim), record.settings.heights.draws(dim)
     position, potential = np.array(state.position), np.array(state.potential)
     first = int(np.argmin(potential))
     for _ in range(record.settings.initialise.max_modes):
@@ -67,8 +75,10 @@ def find(record: EvaluationRecord, state: State, rng: np.random.Generator) -> St
                 position[i] = frame.from_white(rng.standard_normal((1, dim)))[0]
             else:
                 position[i], potential[i] = _approach(record, _row(state, i), frame, low.potential)
+        if not (record.gradient or is_limited):
+            _descend_further(record, position, potential, frame, low.potential)
         lower = int(np.argmin(potential))
-        if potential[lower] > low.potential - far_up:
+        if potential[lower] > low.potential - (far_up if record.gradient else of_draws):
             break
         # Another chain is far below already: this was not the lowest mode.
         state, first = State(position.copy(), potential.copy()), lower
@@ -157,6 +167,32 @@ def _approach(
     enough = lowest + settings.heights.draws(start.position.shape[1])
     found = minimise(slope, start, frame, calls, enough=enough, scaled=True)
     return found.position, found.potential
+
+
+def _descend_further(
+    record: EvaluationRecord, position: np.ndarray, potential: np.ndarray, frame: Whitening, lowest: float
+) -> None:
+    """Let a few chains that are still far up descend to their end, and move one to the lowest known position.
+
+    By values the other chains take two steps only, and there is no search for modes later. So this is where it turns
+    out that a descent ended in a local minimum.
+    """
+    settings, dim = record.settings, position.shape[1]
+    enough = lowest + settings.heights.draws(dim)
+    order = np.argsort(potential)
+    # A model may fail far away, and there is no mass: not much further out than where chains and the minimum are.
+    known = np.concatenate([position, frame.mean[None]])
+    margin = settings.initialise.margin * np.ptp(known, axis=0)
+    box = known.min(axis=0) - margin, known.max(axis=0) + margin
+    for i in order[potential[order] > enough][: settings.initialise.n_to_the_end]:
+        start, calls = State(position[i : i + 1], potential[i : i + 1]), settings.initialise.calls_to_the_end
+        slope = DifferenceGradient(record, frame, np.full(dim, settings.initialise.difference), box)
+        found = minimise(slope, start, frame, calls, enough=enough, scaled=True)
+        position[i], potential[i] = found.position, found.potential
+    # A lower position may have been found by chance, for example by a draw from the frame.
+    if record.lowest < potential.min() - settings.heights.draws(dim):
+        highest = int(potential.argmax())
+        position[highest], potential[highest] = _lowest(record), record.lowest
 
 
 def _row(state: State, i: int) -> State:

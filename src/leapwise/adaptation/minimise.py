@@ -76,14 +76,24 @@ class DifferenceGradient:
         Along whose axes differences are taken.
     step : ndarray of shape (dim,)
         First lengths, in units of the frame.
+    box : tuple of ndarray of shape (dim,), optional
+        Least and largest positions; no step ends outside, since the potential there counts as infinite.
     """
 
-    def __init__(self, record: EvaluationRecord, frame: Whitening, step: np.ndarray) -> None:
-        self._record, self._frame, self._step = record, frame, step
+    def __init__(
+        self,
+        record: EvaluationRecord,
+        frame: Whitening,
+        step: np.ndarray,
+        box: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> None:
+        self._record, self._frame, self._step, self._box = record, frame, step, box
         self.settings = record.settings.minimise
 
     def __call__(self, position: np.ndarray, below: float = np.inf) -> tuple[float, np.ndarray]:
         """Evaluate one position, and its neighbours if its potential is below `below`; else the gradient is NaN."""
+        if self._box is not None and ((position < self._box[0]) | (position > self._box[1])).any():
+            return np.inf, np.full(len(position), np.nan)
         here = float(self._record.evaluate(position[None]).potential[0])
         if not here < below:
             return here, np.full(len(position), np.nan)

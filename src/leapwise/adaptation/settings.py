@@ -38,6 +38,7 @@ class StageSwitches:
     ridges: bool = True  # continue curved ridges there, beside straight steps
     tails: bool = True  # follow the tails of single parameters, before learning ends and at its end
     patience: bool = True  # learn on while the surrogate is poor and gets better
+    moves: bool = True  # test moves of the final kernel, and learn from them (values only)
     jumps: bool = True  # jump between separate modes
     components: bool = True  # jump between the components of a bent mode
     hidden_units: bool = True  # train a quadratic with hidden units beside the plain quadratic
@@ -174,6 +175,11 @@ class InitialiseSettings:
     #: Calls of the descents of the other chains, with gradients and with values alone. Guess.
     calls_of_others: int = 10
     calls_of_others_values: int = 2
+    #: Values alone: others that descend to their end, in case the first minimum is local; calls of each; and how far
+    #: beyond the known positions they may go, as a share of the distance between these. Guess.
+    n_to_the_end: int = 2
+    calls_to_the_end: int = 25
+    margin: float = 1.0
     #: Modes descended to, each far below the one before. Guess.
     max_modes: int = 4
     #: Relative distance from the start beyond which a density is improper; and if the evaluations ran out. Guess.
@@ -264,6 +270,8 @@ class ExploreSettings:
     edge: float = 0.03
     n_moves: int = 32
     fewest_moves: int = 12
+    #: By values such moves test the surrogate, at this share of the draws' cost at most. Guess.
+    move_share: float = 0.02
 
 
 @dataclass(frozen=True)
@@ -495,6 +503,8 @@ class StoppingSettings:
 
     #: sd(D) from which on a surrogate is of no use: exact steps cost less. Derived from the efficiency, which is 0.1.
     useless: float = 1.3
+    #: The same for values alone, where there are no exact steps. Derived from an efficiency of 0.03.
+    useless_values: float = 1.7
     #: How much larger the training set is in the look ahead, and the usual exponent of sd(D)'s fall. Guess.
     look_ahead: float = 1.25
     usual_rate: float = 0.7
@@ -513,6 +523,12 @@ class StoppingSettings:
     few_surprises: float = 0.1
     #: Restarts at most. Guess.
     max_restarts: int = 3
+    #: Values alone: tests at moves of the final kernel at most, and the ratio of sd(D) there to that of warm-up that
+    #: calls for more learning. Guess: sd(D) of 32 moves has a relative error of 0.12.
+    max_tests: int = 3
+    clearly_worse: float = 1.5
+    #: Values alone: comparisons before learning may stop. Derived: their later half gives sd(D) to about 0.2.
+    fewest_tests: int = 24
     #: Rounds without a move after which the frame is narrowed, and after which exploring ends. Guess.
     few_idle: int = 3
     max_idle: int = 12

@@ -184,11 +184,14 @@ class AdaptationPlan:
     def _few(self) -> int:
         return self.settings.few + self.settings.few_each * self.dim
 
-    def after_initialise(self, n: int) -> AdaptationPlan:
-        """Return the plan after `n` evaluations found the typical set, with enough left to learn it."""
+    def after_initialise(self, n: int, n_far: int = 0) -> AdaptationPlan:
+        """Return the plan after `n` evaluations found the typical set, with enough left to learn it.
+
+        `n_far` of them were so far above it that they are not trained on; these do not count as learning.
+        """
         if self.is_limited:
             return self
-        return replace(self, most=max(self.most, n + self.reserve + 2 * self._few))
+        return replace(self, most=max(self.most + n_far, n + self.reserve + 2 * self._few))
 
     def extended(self, n: int) -> AdaptationPlan:
         """Return the plan with room to learn the mass that was found after `n` evaluations, as far as it may grow."""
@@ -196,11 +199,15 @@ class AdaptationPlan:
         added = min(max(wanted, 0), self.extra)
         return replace(self, most=self.most + added, extra=self.extra - added)
 
-    def extended_while_poor(self, n: int, sd: float) -> AdaptationPlan | None:
-        """Return the plan with room to learn on after `n` evaluations, or None if sd(D) is good or gets no better."""
+    def extended_while_poor(self, n: int, sd: float, *, insist: bool = False) -> AdaptationPlan | None:
+        """Return the plan with room to learn on after `n` evaluations, or None if sd(D) is good or gets no better.
+
+        `insist`: while the surrogate is useless any improvement counts, because nothing else could make the draws.
+        """
         settings = self.settings
         added = min(self.patience, max(2 * self._few, int(settings.growth * n)))
-        improves = np.isinf(self.poor_sd) or sd < settings.better * self.poor_sd
+        better = 1.0 if insist and sd > settings.useless else settings.better
+        improves = np.isinf(self.poor_sd) or sd < better * self.poor_sd
         if not sd > settings.poor or added <= 0 or not improves:
             return None
         return replace(

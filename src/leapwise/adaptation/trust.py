@@ -56,7 +56,7 @@ def require_use(result: AdaptationResult, trust: Trust, remedies: str = "give on
 
     Surprises alone do not make it useless: they have been trained on, and the run warns of them.
     """
-    if result.is_useful:
+    if result.sd < result.settings.stopping.useless_values:
         return
     raise SurrogateError(
         f"the surrogate could not be trained well enough to draw with: {trust.reason}. There is no gradient to fall "

@@ -56,7 +56,7 @@ USUAL_CHAINS = 4
 #: The look beyond the outermost draws is taken if it costs at most a tenth of warm-up. A guess.
 PROBES_TO_WARMUP = 10
 #: Limits of warm-up as shares of the exact values that the draws cost. All are guesses: with values alone, while
-#: there is more to learn; with gradients, while mass is found that the surrogate had missed; and while the surrogate is
+#: there is more to learn; while mass is found that the surrogate had missed; and while the surrogate is
 #: too poor to draw with, but improves.
 VALUES_SHARE, MISSED_MASS_SHARE, POOR_SHARE = 0.35, 0.15, 0.35
 #: Finding the typical set may cost 20 (dim + 10) gradients, where the user set no limit. With values alone each
@@ -106,8 +106,9 @@ def plan_for(
     looks_beyond, more, patience, to_find = most >= PROBES_TO_WARMUP * n_probes(), 0, 0, 0
     if tune is None and budget is None:
         to_find = FIND_PER_PARAMETER * (dim + FIND_EXTRA) * (1 if target.has_gradient else dim + 1)
+        more = int(MISSED_MASS_SHARE * n_draws)
         if informative:
-            looks_beyond, most, more = True, most + n_probes(), int(MISSED_MASS_SHARE * n_draws)
+            looks_beyond, most = True, most + n_probes()
         if not target.emulates_outputs:
             patience = int(POOR_SHARE * n_draws)
     return AdaptationPlan(
