@@ -61,6 +61,16 @@ def test_chains_in_two_modes_get_jumps_between_them(seed):
     np.testing.assert_allclose(widths, [[1.0, 1.0], [0.5, 0.5]], rtol=0.35)
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("place", [[7.2, 1.6], [9.2, 0.5]], ids=["a high place", "some exchange"])
+def test_a_barrier_that_chains_climb_seldom_has_jumps(place, seed):
+    """Eight widths apart the rise is about 6 above the higher mode: a chain climbs it once in a few hundred steps."""
+    surrogate = Normals([[0, 0], [0, 0], [0, 0], [0, 0], [8, 0]], [1.0] * 5)
+    frame = Whitening(np.array([1.6, 0.0]), np.diag([3.4, 1.0]))
+    jumps = found(surrogate, [[-1.1, -0.3], [0.7, 0.1], place, [-0.9, -0.9]], frame, seed)
+    assert jumps is not None and len(jumps.centres) == 2
+
+
 def test_three_modes_are_three():
     jumps = found(Normals([[-9, 0], [0, 9], [9, 0]], [1, 1, 1]), [[-9, 0], [0, 9], [9, 0], [9, 1]])
     assert jumps is not None and len(jumps.centres) == 3

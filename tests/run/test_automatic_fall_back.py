@@ -55,6 +55,19 @@ class TestModes:
         run = lw.sample(target, draws=200, init=centres[0], random_seed=1)
         assert (run.draws @ direction > 0.0).all() and run.surrogate.exact_share == 0.0
 
+    @pytest.mark.slow
+    @pytest.mark.parametrize(("dim", "least"), [(2, 10), (5, 7), (10, 7)])
+    def test_they_are_found_and_weighed_with_most_seeds(self, dim, least):
+        """All chains start near the larger one, as they do if the other is far from 0."""
+        target, centres, direction = two_modes(dim, [0.8, 0.2])
+        n_right = 0
+        for seed in range(10):
+            init = centres[0] + np.random.default_rng(seed).uniform(-2.0, 2.0, size=(4, dim))
+            run = lw.sample(target, init=init, random_seed=seed)
+            found = statistics((run.draws @ direction > 0.0)[..., None].astype(float))
+            n_right += abs(found.mean[0] - 0.2) < 4.0 * found.sd[0] / np.sqrt(found.ess[0])
+        assert n_right >= least
+
     def test_to_look_for_others_costs_little_where_there_are_none(self):
         """Two gradients for each descent from far out: where the posterior is normal, one step arrives."""
         asked = []
@@ -99,6 +112,36 @@ class TestFallBack:
         monkeypatch.setattr(automatic, "run_adaptation", fail(error))
         with pytest.raises((BudgetError, SurrogateError)):
             lw.sample(NORMAL, draws=100, max_evaluations=300, random_seed=1)
+
+
+def test_without_trust_the_draws_are_those_of_hmc(monkeypatch):
+    """HMC begins where the chains were to start: the adaptation may have ended in the neck of a funnel."""
+    monkeypatch.setattr(automatic, "judge", lambda _: automatic.Trust(1.0, "it is wrong"))
+    run = lw.sample(NORMAL, draws=50, random_seed=1)
+    assert run.surrogate.exact_share == 1.0
+    np.testing.assert_array_equal(
+        run.draws, lw.sample(NORMAL, draws=50, method=lw.HMC(), random_seed=1).draws
+    )
+
+
+def test_the_cost_of_many_gradients_is_told_before_the_draws(caplog):
+    automatic.warn_of_cost(12.0, 4000)
+    assert not caplog.messages
+    automatic.warn_of_cost(200.0, 4000)
+    assert "about 200 gradients" in caplog.text and "800,000" in caplog.text
+
+
+def test_mass_farther_from_zero_than_any_usual_start_is_found_and_learned():
+    """As many evaluations are left for descents as if the first starts had been finite."""
+    centre = np.array([6.0, 0.0, 0.0])
+
+    def log_density(x):
+        return -50.0 * float(((x - centre) ** 2).sum()) if x[0] > 3.0 else -np.inf
+
+    run = lw.sample(lw.Target(log_density, lambda x: -100.0 * (x - centre), dim=3), draws=100, random_seed=1)
+    assert run.surrogate.exact_share == 0.0
+    # 6 standard errors of at least 100 effective draws, each with a standard deviation of 0.1.
+    np.testing.assert_allclose(run.draws.mean(axis=(0, 1)), centre, atol=0.06)
 
 
 def test_a_model_that_cannot_fit_its_data_is_the_reason_given():

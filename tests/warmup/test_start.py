@@ -151,6 +151,43 @@ class TestRandomStarts:
         state = start(make_target(lambda x: x.min() > 1.0), chains=3)
         assert (state.position > 1.0).all()
 
+    def test_a_support_farther_from_zero_than_the_box_is_found(self):
+        state = start(make_target(lambda x: x.min() > 6.0), chains=3)
+        assert (state.position > 6.0).all()
+
+    def test_a_potential_that_swallows_all_differences_is_drawn_again(self):
+        def log_density(x):
+            return -0.5 * float(x @ x) * (1e20 if x[0] > 0 else 1.0)
+
+        def gradient(x):
+            return -x * (1e20 if x[0] > 0 else 1.0)
+
+        state = start(Target(log_density, gradient, dim=2), chains=8)
+        assert (state.position[:, 0] < 0).all()
+
+    def test_a_gradient_of_zero_is_drawn_again_where_others_are_not(self):
+        """Models that overflow replace a gradient that is not finite by zeros."""
+
+        def gradient(x):
+            return -x if x[0] > 0 else np.zeros(2)
+
+        state = start(Target(lambda x: -0.5 * float(x @ x), gradient, dim=2), chains=8)
+        assert (state.position[:, 0] > 0).all()
+
+    def test_a_density_that_is_flat_everywhere_costs_no_further_starts(self):
+        seen = []
+
+        def log_density(x):
+            seen.append(x)
+            return 0.0
+
+        start(Target(log_density, np.zeros_like, dim=2), chains=8)
+        assert len(seen) == 8
+
+    def test_where_no_start_is_better_the_lowest_is_taken(self):
+        state = start(Target(lambda x: -1e20 * float(x @ x), lambda x: -2e20 * x, dim=2), chains=3)
+        assert (np.abs(state.position) < 0.1).all()
+
     def test_they_depend_on_the_seed_and_the_chain_alone(self):
         few, many = start(make_target(), chains=2), start(make_target(), chains=7)
         np.testing.assert_array_equal(few.position, many.position[:2])
@@ -177,7 +214,7 @@ class TestRandomStarts:
         assert sum(row[0] > 1.0 for row in rows) == len(state.position)
 
     def test_no_mass_anywhere_gives_up_with_a_clear_error(self):
-        target = make_target(lambda x: abs(x[0]) > 2.0)
+        target = make_target(lambda x: abs(x[0]) > 1e4)
         with pytest.raises(StartError) as caught:
             start(target)
         message = str(caught.value)

@@ -172,6 +172,19 @@ class TestChoice:
         kernel.step(streams, state, evaluator)
 
 
+@pytest.mark.parametrize("method", [HMC(), NUTS()], ids=["HMC", "NUTS"])
+def test_a_chain_that_cannot_move_does_not_stop_the_others(method):
+    """One chain sits on a spike of no width; its rejections say nothing about the step size."""
+
+    def both(x):
+        spike = (x == [9.0, 0.0]).all(axis=1)
+        return np.where(spike, 1e3, -0.5 * (x**2).sum(axis=1)), -x
+
+    init = np.array([[9.0, 0.0], [0.3, 0.5], [-1.0, 0.2], [0.4, -1.2]])
+    run = lw.sample(_target(both, 2), 1, tune=300, method=method, init=init, random_seed=1, progressbar=False)
+    assert (run.draws[0] == init[0]).all() and run.kernel.step_size > 0.02
+
+
 class TestEfficiency:
     """Autoregressive chains of known correlation, one step each from draws of a standard normal."""
 

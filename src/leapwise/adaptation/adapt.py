@@ -115,8 +115,17 @@ def run_adaptation(
     """Find the posterior from the starts of the chains, and learn it."""
     candidates = Candidates(record.evaluator.target, record, streams.shared, recipe)
     report("initialise", np.inf, np.nan)
-    with record.evaluator.limited_to(record.n_before + plan.most_to_initialise):
-        start = _initialise(record, candidates, streams, init, plan)
+    most = record.n_before + plan.most_to_initialise
+    with record.evaluator.limited_to(most if plan.is_limited else None):
+        # With a limit, nothing is spent on gradients that only a fall-back would need.
+        has_gradient = record.evaluator.target.has_gradient
+        with_gradient = record.gradient or (has_gradient and not plan.is_limited)
+        first = find_start(record.evaluator, streams, init, with_gradient)
+    record.start = first
+    if not plan.is_limited:  # starts that were drawn again leave as much for the descents
+        most += max(len(record) - streams.n_chains, 0)
+    with record.evaluator.limited_to(most):
+        start = _initialise(record, candidates, streams, first)
         # Inside, since the first training may evaluate starts as well; learning then has a limit of its own.
         n_far = 0
         if not (record.gradient or record.evaluator.target.emulates_outputs):
@@ -129,17 +138,13 @@ def _initialise(
     record: EvaluationRecord,
     candidates: Candidates,
     streams: Streams,
-    init: ArrayLike | None,
-    plan: AdaptationPlan,
+    first: State,
 ) -> Start:
-    """Find the typical set; check the gradients that are given on the way."""
+    """Find the typical set from the first states; check the gradients that are given on the way."""
     evaluator, target = record.evaluator, record.evaluator.target
-    # With a limit, nothing is spent on gradients that only a fall-back would need.
-    with_gradient = record.gradient or (target.has_gradient and not plan.is_limited)
-    first = find_start(evaluator, streams, init, with_gradient)
     if target.emulates_outputs:
         _check_densities(target, record)  # type: ignore[arg-type]
-    if with_gradient:
+    if first.gradient is not None:
         check_start(evaluator, first)
     if target.emulates_outputs:
         return find_by_outputs(record, candidates, first)

@@ -377,7 +377,7 @@ def find_jumps(
     """Return jumps between the modes that positions ``(n, dim)`` are in; None if it is one."""
     modes = settings.modes
     one, other = np.triu_indices(len(position), 1)
-    if not (barriers(surrogate, position[one], position[other], modes) > modes.barrier).any():
+    if not (barriers(surrogate, position[one], position[other], modes) > modes.low_barrier).any():
         return None
     n, dim = position.shape
     start = np.repeat(position, modes.n_each, axis=0)

@@ -63,6 +63,8 @@ class EvaluationRecord:
     comparisons : list of Comparison
     n_before : int
         Exact evaluations that were made before this record began.
+    start : State or None
+        Where the chains were to start, once that is known.
     """
 
     evaluator: Evaluator
@@ -73,6 +75,7 @@ class EvaluationRecord:
     settings: AdaptationSettings = DEFAULT
     n_before: int = field(default=0, init=False)
     untrained: list[Evaluation] = field(default_factory=list, init=False)
+    start: State | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         self.evaluator.observe(self.evaluations.append)

@@ -386,8 +386,12 @@ class ModeSettings:
     #: Jumps: places at most, and known positions that may become places. Guess.
     max_places: int = 16
     max_known: int = 128
-    #: Share of draws that two clouds exchange from which on they are one mode. Guess.
-    shared: float = 0.05
+    #: Rise above both ends from which on draws of both are compared. Less than a barrier, because an end may be a draw
+    #: that is itself a few units above the bottom of its mode. Guess.
+    low_barrier: float = 2.0
+    #: Share of draws that two clouds exchange from which on they are one mode. Derived: those that exchange less are
+    #: correlated over more than 50 steps, too many for 1000 draws.
+    shared: float = 0.15
     #: Searches for other modes, each after one that found some; rounds to learn a new or restored mode. Guess.
     max_searches: int = 3
     n_rounds: int = 6

@@ -71,6 +71,9 @@ MOST_FROM_HMC, RETRY_EVALUATIONS, RETRY_PER_PARAMETER = 400, 80, 4
 #: A retry is refused if 2 % or more of HMC's later evaluations have a discrepancy of 2 or more from the median. Trust
 #: is full up to sd(D) = 0.5, of which 2 is four standard deviations: chance alone accounts for almost none of them.
 FAR_OFF, FEW_FAR_OFF = 2.0, 0.02
+#: Gradients for one draw of a fall-back from which on its cost is told before the draws. A guess: the trees of a
+#: normal posterior in a learned metric have 7 to 15, and those of a fall-back have at most 256.
+MANY_GRADIENTS = 60
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +203,7 @@ def _judged(
     kernel = _kernel(outcome, trust, is_limited=plan.is_limited)
     if kernel is None:
         _warn_of_fall_back(trust.reason)
+        outcome = replace(outcome, state=_first_state(record, streams.n_chains))
     return _adapted(outcome, trust, kernel, target)
 
 
@@ -257,18 +261,26 @@ def _surrogate(kernel: Kernel | None) -> object:
 
 
 def _hmc_alone(record: EvaluationRecord, n_chains: int, reason: str) -> Adapted:
-    """Let HMC take over, from where the chains were to start.
-
-    The adaptation's descents may have ended where the density has no bound, like that of a hierarchy whose spread goes
-    to 0, and no chain comes back from there. From the first positions HMC finds its way as `HMC()` does.
-    """
+    """Let HMC take over without a surrogate."""
     _warn_of_fall_back(reason)
+    report = SurrogateReport("none", np.inf, 0.0, 1.0, 1.0, reason, np.empty((0, 2)))
+    return Adapted(None, _first_state(record, n_chains), report, record.training())
+
+
+def _first_state(record: EvaluationRecord, n_chains: int) -> State:
+    """Return where the chains were to start: HMC begins there and finds its way as `HMC()` does.
+
+    Where the adaptation has ended is no better. Its descents may have gone where the density is highest and has no
+    mass, as in the neck of a funnel or where the spread of a hierarchy goes to 0, and a surrogate that is not trusted
+    may have kept the chains there. No chain comes back from there, and it stops the others, which share its step size.
+    """
+    if record.start is not None:
+        return record.start
     position = np.concatenate([each.position for each in record.evaluations])
     potential = np.concatenate([each.potential for each in record.evaluations])
     rows = np.flatnonzero(np.isfinite(potential))[:n_chains]
     rows = rows[np.arange(n_chains) % len(rows)]
-    report = SurrogateReport("none", np.inf, 0.0, 1.0, 1.0, reason, np.empty((0, 2)))
-    return Adapted(None, record.state(position[rows], potential[rows]), report, record.training())
+    return record.state(position[rows], potential[rows])
 
 
 def _warn_of_fall_back(reason: str) -> None:
@@ -278,6 +290,19 @@ def _warn_of_fall_back(reason: str) -> None:
         "Ctrl-C ends the run and returns the draws so far.",
         reason,
     )
+
+
+def warn_of_cost(per_draw: float, n_draws: int) -> None:
+    """Warn before the draws of a fall-back, if they will be expensive."""
+    if per_draw > MANY_GRADIENTS:
+        _LOG.warning(
+            "Each draw of HMC takes about %.0f gradients, so the %s draws will take about %s. A posterior whose scale "
+            "varies this much (a funnel, a hierarchy) costs far less when it is reparametrised. Ctrl-C ends the run "
+            "and returns the draws so far.",
+            per_draw,
+            f"{n_draws:,}",
+            f"{per_draw * n_draws:,.0f}",
+        )
 
 
 def _failure_to_learn(

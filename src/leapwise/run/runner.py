@@ -31,7 +31,7 @@ from leapwise.execution import Counts, Engine, Evaluation, Evaluator
 from leapwise.kernels import HMC, Kernel, State, Streams
 from leapwise.kernels.trajectory import ExactForce
 from leapwise.results import Cost, Record, Run, SurrogateReport, TargetReport
-from leapwise.run.automatic import Adapted, adapt, learn_from_hmc, plan_for, require_frozen
+from leapwise.run.automatic import Adapted, adapt, learn_from_hmc, plan_for, require_frozen, warn_of_cost
 from leapwise.run.ledgers import starts
 from leapwise.run.production import ChainGroup, draw, draw_in_threads, showing
 from leapwise.run.progress import Progress
@@ -44,6 +44,8 @@ from leapwise.warmup import Auto, NoWarmup, Training, Warmup, find_start, tuner_
 #: After these steps of HMC's own warm-up a surrogate is trained on what HMC has seen. They are ends of its windows,
 #: where the metric has just been learned.
 RETRY_STEPS = (130, 450)
+#: The last steps of HMC's warm-up, by which the cost of its draws is foreseen: they come after the last retry.
+LAST_STEPS = 50
 
 
 class Runner:
@@ -175,7 +177,10 @@ class Runner:
         self._n_metrics = self._warmup.n_metrics
         progress.start("warm-up" if self.report is None else "fall-back", self.n_tune)
         self._recorder = Recorder(streams.n_chains, self.n_tune, self.request.target.dim)
+        n_before = 0
         for step in range(self.n_tune):
+            if step == self.n_tune - LAST_STEPS:
+                n_before = evaluator.counts.n_exact
             if evaluator.replay is not None:
                 evaluator.replay.step = step
             before = self.state
@@ -188,6 +193,9 @@ class Runner:
                 return
         if isinstance(self.method, Training):
             progress.start("training", 1)
+        if self._adaptation is not None:
+            n_last = evaluator.counts.n_exact - n_before
+            warn_of_cost(n_last / (LAST_STEPS * streams.n_chains), self._n_draws)
         self.kernel = self._warmup.freeze()
         self._n_metrics = self._warmup.n_metrics
         if (training := getattr(self._warmup, "training", None)) is not None:

@@ -40,6 +40,7 @@ from leapwise.warmup.tuners import (
     SPREAD,
     DualAveraging,
     Efficiency,
+    StuckChains,
     SupportExits,
     TrajectoryLength,
     first_step_size,
@@ -353,6 +354,7 @@ class TrajectoryWarmup:
         self._length: TrajectoryLength | None = None
         self._chosen = "trees" if self._hmc is None else None
         self._efficiency, self._exits, self._tree_exits = Efficiency(), SupportExits(), SupportExits()
+        self._stuck = StuckChains(len(state.position))
         self._done = 0
 
     @property
@@ -377,16 +379,20 @@ class TrajectoryWarmup:
         kind = self._next_kind
         self._done += 1
         self._metric.add(state)
+        self._stuck.add(before, state)
         if kind == "length":
             assert self._hmc_step is not None and self._length is not None
             self._exits.add(info)
             longest = self._length.current * (1 + SPREAD)
-            self._hmc_step.update(np.asarray(self._exits.rate(info, self._hmc_step.target)), longest)
+            shared_rate = self._exits.rate(info, self._hmc_step.target)
+            self._hmc_step.update(np.asarray(self._stuck.rate(info.acceptance_rate, shared_rate)), longest)
             self._length.add(before, info)
         elif self._tree_step is not None:
             self._tree_exits.add(info)
             rate = rate_inside(info) if self._tree_exits.at_an_edge else info.acceptance_rate
-            self._tree_step.update(np.asarray(rate if self._tree_step.current.ndim else rate.mean()))
+            if not self._tree_step.current.ndim:
+                rate = np.asarray(self._stuck.rate(rate, float(rate.mean())))
+            self._tree_step.update(rate)
         if self._chosen is None and self._length is not None:
             self._efficiency.add(kind, before, state, info)
         if self._done in self._edges:

@@ -29,13 +29,22 @@ from leapwise.execution import Evaluation, Evaluator
 from leapwise.kernels import State, Streams
 from leapwise.targets import AnyTarget
 
-#: Random starts that are tried for each chain. As in Stan; a target that has no mass at 100 draws needs `init=`.
-ATTEMPTS = 100
+#: Random starts that are tried for each chain: 100 as in Stan, and then 50 in boxes that widen. A target that has no
+#: mass at any of them needs `init=`.
+STAN_ATTEMPTS, WIDER_ATTEMPTS = 100, 50
+ATTEMPTS = STAN_ATTEMPTS + WIDER_ATTEMPTS
 #: Half-width of the box of random starts in unconstrained space, if the target has no prior to draw from. As in Stan.
 BOX = 2.0
 #: The first attempts all use the wide box; then every second one uses a box ten times smaller each so many attempts:
 #: down to 1e-8 at the last, which is beyond any scale in use.
 WIDE_ATTEMPTS, SHRINK_OVER = 10, 10
+#: The boxes of the last attempts become ten times wider each so many attempts, up to 200. A guess: mass that is farther
+#: from 0 than that has parameters of that size, whose users know where they are.
+WIDEN_OVER = 25
+#: A start whose potential is larger than this, in size, is drawn again: differences of one, by which draws are accepted
+#: or not, are less than ten times its rounding error. At most so many times; then the lowest will do. A guess.
+TOO_HIGH, MOST_BETTER = 1e15, 40
+GOOD, POOR, LOST = 0, 1, 2  # see `_ranks`
 
 #: A descent goes on while it lowers the potential by this much in one iteration: a constant, and for each dimension. A
 #: guess: clearly more than potentials of draws differ by, which is about one for each dimension.
@@ -98,7 +107,8 @@ def find_start(
     """Return a state of finite potential for each chain, with its gradient if that is wanted.
 
     Chains begin at `init`, or at draws from the prior, or uniformly between -2 and 2 in unconstrained space. A random
-    start is drawn again where the log-density is -inf, at most 100 times, and also from smaller boxes around 0.
+    start is drawn again where the log-density is -inf, at most 150 times, and also from smaller and wider boxes around
+    0. It is drawn again a few times, too, where the model has all but overflowed (`_ranks`).
     """
     target = evaluator.target
     evaluate = evaluator.value_and_gradient if gradient else evaluator.value
@@ -108,19 +118,41 @@ def find_start(
         return state
     position = np.stack([_draw(target, generator) for generator in streams.generators])
     state = State.from_evaluation(evaluate(position))
-    attempts = 1
+    attempts, n_poor = 1, np.zeros(len(position), dtype=int)
+    rank = _ranks(state)
     while attempts < ATTEMPTS:
-        lost = np.flatnonzero(~np.isfinite(state.potential))
-        if not lost.size:
-            return state
-        again = np.stack([_draw(target, streams.generators[i], _box(attempts)) for i in lost])
+        rows = np.flatnonzero((rank == LOST) | ((rank == POOR) & (n_poor < MOST_BETTER)))
+        if not rows.size:
+            break
+        again = np.stack([_draw(target, streams.generators[i], _box(attempts)) for i in rows])
         try:
             found = State.from_evaluation(evaluate(again))
         except BudgetError:  # the error below says more: that no start was found
             break
-        state, attempts = _replaced(state, lost, found), attempts + 1
+        n_poor[rows[rank[rows] == POOR]] += 1
+        old, new = np.split(_ranks(state, found), [len(position)])
+        lower = found.potential < state.potential[rows]
+        taken = (old[rows] == LOST) | (new < old[rows]) | ((new == old[rows]) & lower)
+        state, attempts = _replaced(state, rows[taken], found, taken), attempts + 1
+        rank = _ranks(state)
     _refuse_infinite(state, evaluator, f"the last of {attempts} random starts", _remedy(target))
     return state
+
+
+def _ranks(*states: State) -> np.ndarray:
+    """Return for each row of some states how good a start it is: GOOD, POOR or LOST.
+
+    Lost ones are outside the support. At poor ones the model has all but overflowed: the potential is so large that
+    differences are lost in rounding, or the gradient is exactly zero while that of others is not. (Models replace a
+    gradient that is not finite by zeros.)
+    """
+    potential = np.concatenate([state.potential for state in states])
+    poor = np.abs(potential) > TOO_HIGH
+    gradients = [state.gradient for state in states if state.gradient is not None]
+    if gradients:
+        slopes = np.concatenate(gradients).any(axis=1)
+        poor |= ~slopes & slopes.any()
+    return np.where(np.isfinite(potential), np.where(poor, POOR, GOOD), LOST)
 
 
 def _remedy(target: AnyTarget) -> str:
@@ -145,8 +177,11 @@ def _box(attempts: int) -> float:
 
     Where parameters have small scales the whole box may be too far out: the logarithm of a scale in units of 1e-4
     overflows almost everywhere in (-2, 2). So every second attempt after the first few is made in a box that shrinks
-    towards 0. The others keep the wide box, because 0 itself may be outside the support.
+    towards 0. The others keep the wide box, because 0 itself may be outside the support. The mass may also be farther
+    from 0 than the box: a recursion with a factor of 5 instead of 0.5 overflows. So the last boxes widen.
     """
+    if attempts >= STAN_ATTEMPTS:
+        return BOX * 10.0 ** ((attempts - STAN_ATTEMPTS + 1) / WIDEN_OVER)
     if attempts < WIDE_ATTEMPTS or attempts % 2:
         return BOX
     return BOX * 10.0 ** (-(attempts - WIDE_ATTEMPTS) / SHRINK_OVER)
@@ -159,14 +194,14 @@ def _draw(target: AnyTarget, rng: np.random.Generator, box: float = BOX) -> np.n
     return np.asarray(target.transform.to_position(parameters[None])[0])
 
 
-def _replaced(state: State, rows: np.ndarray, found: State) -> State:
-    """Return the state with some rows replaced."""
+def _replaced(state: State, rows: np.ndarray, found: State, taken: np.ndarray) -> State:
+    """Return the state with some rows replaced by those of what was found that are taken."""
     position, potential = state.position.copy(), state.potential.copy()
-    position[rows], potential[rows] = found.position, found.potential
+    position[rows], potential[rows] = found.position[taken], found.potential[taken]
     if state.gradient is None or found.gradient is None:
         return State(position, potential)
     gradient = state.gradient.copy()
-    gradient[rows] = found.gradient
+    gradient[rows] = found.gradient[taken]
     return State(position, potential, gradient)
 
 

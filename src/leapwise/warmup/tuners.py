@@ -4,7 +4,8 @@
 * The metric (`fisher_metric`), from draws and their gradients.
 * The trajectory length (`TrajectoryLength`) that costs the fewest gradients for an effective draw.
 * The kind of trajectories, of a single length or trees (`Efficiency`), by the same measure of cost.
-* Why trajectories are rejected (`SupportExits`): energy errors need smaller steps, a hard edge does not.
+* Why trajectories are rejected: energy errors need smaller steps, a hard edge (`SupportExits`) and a chain that cannot
+  move at all (`StuckChains`) do not.
 
 The schedule, what is learned when, is in `leapwise.warmup.hmc`.
 """
@@ -441,3 +442,36 @@ class SupportExits:
             return float(info.acceptance_rate.mean())
         inside = info.acceptance_rate[~info.left]
         return float(inside.mean()) if inside.size else target
+
+
+#: Steps without a move after which a chain may be stuck, and the acceptance rate of the others from which on it is.
+#: Guesses: at such a rate steps are far shorter than the others need.
+STILL, NEARLY_ALL = 20, 0.99
+
+
+class StuckChains:
+    """Finds chains that do not move with steps of any size, for example where energies are lost in rounding.
+
+    All chains share one step size. One of four that never moves keeps the mean acceptance rate at 0.75 at most.
+    So the step size would shrink without end, and stop the others too. (With a step size of its own, as in Stan, it
+    would be stuck alone.)
+
+    Parameters
+    ----------
+    n_chains : int
+    """
+
+    def __init__(self, n_chains: int) -> None:
+        self._still = np.zeros(n_chains, dtype=int)
+
+    def add(self, before: State, after: State) -> None:
+        """Learn from one step of all chains."""
+        moved = (before.position != after.position).any(axis=1)
+        self._still = np.where(moved, 0, self._still + 1)
+
+    def rate(self, rates: np.ndarray, shared: float) -> float:
+        """Return the acceptance rate to tune with: `shared`, or that of the others if a chain is stuck."""
+        others = rates[self._still < STILL]
+        if 0 < others.size < rates.size and others.mean() > NEARLY_ALL:
+            return float(others.mean())
+        return shared
