@@ -125,7 +125,7 @@ def run_adaptation(
     if not plan.is_limited:  # starts that were drawn again leave as much for the descents
         most += max(len(record) - streams.n_chains, 0)
     with record.evaluator.limited_to(most):
-        start = _initialise(record, candidates, streams, first)
+        start = _initialise(record, candidates, streams, first, plan)
         # Inside, since the first training may evaluate starts as well; learning then has a limit of its own.
         n_far = 0
         if not (record.gradient or record.evaluator.target.emulates_outputs):
@@ -139,6 +139,7 @@ def _initialise(
     candidates: Candidates,
     streams: Streams,
     first: State,
+    plan: AdaptationPlan,
 ) -> Start:
     """Find the typical set from the first states; check the gradients that are given on the way."""
     evaluator, target = record.evaluator, record.evaluator.target
