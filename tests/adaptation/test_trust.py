@@ -7,9 +7,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+import leapwise as lw
+from leapwise.adaptation.record import EvaluationRecord
 from leapwise.adaptation.settings import DEFAULT
-from leapwise.adaptation.trust import Trust, judge, require_use
-from leapwise.errors import SurrogateError
+from leapwise.adaptation.trust import Trust, judge, refuse_heavy_tails, require_use
+from leapwise.errors import ImproperError, SurrogateError
+from leapwise.execution import Evaluator
 
 
 def result(sd, surprises, missed_mass=False):
@@ -51,3 +54,41 @@ class TestTrust:
         found = judge(result(0.1, 0.0, missed_mass=True))
         assert 0.0 < found.exact_share < 0.5 and "there is mass" in found.reason
         assert "there is mass" not in judge(result(0.9, 0.0)).reason
+
+
+def looked_at(log_density, dim):
+    """Return a record of a log-density, after it was evaluated at some positions."""
+    record = EvaluationRecord.of(Evaluator(lw.Target(log_density, dim=dim, vectorized=True)))
+    record.evaluate(np.random.default_rng(1).standard_normal((40, dim)))
+    return record
+
+
+def t_distribution(degrees):
+    return lambda x: -0.5 * (degrees + x.shape[1]) * np.log1p((x**2).sum(axis=1) / degrees)
+
+
+class TestHeavyTails:
+    @pytest.mark.parametrize("dim", [1, 2, 5])
+    def test_an_infinite_integral_is_refused(self, dim):
+        record = looked_at(lambda x: -dim * np.log(np.linalg.norm(x, axis=1)), dim)
+        with pytest.raises(ImproperError, match="falls off too slowly along"):
+            refuse_heavy_tails(record, np.random.default_rng(2))
+
+    @pytest.mark.parametrize("dim", [1, 2, 5])
+    @pytest.mark.parametrize("degrees", [0.5, 1.0, 2.0, 30.0])
+    def test_heavy_tails_that_are_proper_pass(self, dim, degrees):
+        refuse_heavy_tails(looked_at(t_distribution(degrees), dim), np.random.default_rng(2))
+
+    def test_one_heavy_parameter_among_many_passes(self):
+        def log_density(x):
+            return -np.log1p(x[:, 0] ** 2) - 0.5 * (x[:, 1:] ** 2).sum(axis=1)
+
+        refuse_heavy_tails(looked_at(log_density, 10), np.random.default_rng(2))
+
+    def test_a_model_that_fails_so_far_out_is_not_refused(self):
+        def log_density(x):
+            if np.abs(x).max() > 10.0:
+                raise ArithmeticError("the solver diverged")
+            return -np.log(np.abs(x[:, 0]))
+
+        refuse_heavy_tails(looked_at(log_density, 1), np.random.default_rng(2))

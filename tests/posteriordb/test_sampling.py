@@ -27,6 +27,8 @@ from leapwise.results.statistics import statistics
 QUICK = ("earnings-earn_height", "kilpisjarvi_mod-kilpisjarvi", "bball_drive_event_0-hmm_drive_0")
 #: Random posteriors that take seconds; the others take longer.
 QUICK_SEEDS = (2, 3, 5, 6, 7, 8)
+#: The descent to its mode, 1e8 away along a bent ridge, does not end in time; it was taken for improper.
+SLOW_DESCENT = 127
 #: Falls back on exact HMC, and mixes slowly.
 HARDEST = "gp_pois_regr-gp_pois_regr"
 
@@ -86,16 +88,19 @@ def test_with_exact_gradients_only(name, method):
 
 @pytest.mark.parametrize(
     "seed",
-    [pytest.param(s, marks=[] if s in QUICK_SEEDS else pytest.mark.slow) for s in range(1, 41)],
+    [
+        pytest.param(s, marks=[] if s in QUICK_SEEDS else pytest.mark.slow)
+        for s in (*range(1, 41), SLOW_DESCENT)
+    ],
 )
 def test_random_posteriors_start(seed):
     """Scales of 1e-6 to 1e6, up to 40 parameters; all 200 are a benchmark.
 
-    Chains in a funnel of many parameters may not mix, with exact HMC either. The run must say so.
+    Chains in a funnel or a banana of many parameters may not mix, with exact HMC either. The run must say so.
     """
     case = get_case(f"random-{seed}")
     run = lw.sample(case.target, draws=300, random_seed=0)
     assert run.complete and np.isfinite(run.draws).all()
-    if random_posterior(seed).kind == "funnel" and run.summary().warnings:
+    if random_posterior(seed).kind in ("funnel", "banana") and run.summary().warnings:
         return
     assert statistics(run.draws).rhat.max() < 1.1

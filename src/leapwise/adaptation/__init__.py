@@ -48,7 +48,7 @@ from leapwise.adaptation.record import EvaluationRecord
 from leapwise.adaptation.selection import Candidates, is_numerical
 from leapwise.adaptation.settings import DEFAULT, AdaptationSettings
 from leapwise.adaptation.stopping import AdaptationPlan
-from leapwise.adaptation.trust import Trust, judge, require_use
+from leapwise.adaptation.trust import Trust, judge, refuse_heavy_tails, require_use
 
 __all__ = [
     "DEFAULT",
@@ -65,6 +65,7 @@ __all__ = [
     "learn_from",
     "n_probes",
     "refuse_absurd_width",
+    "refuse_heavy_tails",
     "require_use",
     "run_adaptation",
 ]

@@ -22,7 +22,7 @@ the data. Chains that are still far up then start again around the ends of desce
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -41,6 +41,7 @@ from leapwise.adaptation.record import EvaluationRecord
 from leapwise.adaptation.selection import Candidates
 from leapwise.adaptation.surrogate_chains import find_step_size, move, surrogate_kernel
 from leapwise.errors import BudgetError
+from leapwise.execution import Evaluation
 from leapwise.kernels import State
 from leapwise.surrogates import Fitted, OutputSurrogate, TrainingSet, Whitening
 from leapwise.targets import AnyTarget, GaussianLikelihood
@@ -100,7 +101,8 @@ def _find_mode(
         try:
             low = minimise(slope, start, frame, calls, scaled=scaled, check=check)
         except BudgetError:
-            _refuse_endless(record, begun, settings.endless_when_spent, _lowest(record))
+            if _runs_away(record.evaluations, begun, settings.runs_away):
+                _refuse_endless(record, begun, settings.endless_when_spent, _lowest(record.evaluations))
             raise
         curvature = measure_curvature(record, low, _axes(low.inverse))
         frame, scaled = curvature.frame, True
@@ -142,10 +144,19 @@ def _complete_training_set(record: EvaluationRecord, frame: Whitening, rng: np.r
         record.evaluate(frame.from_white(white))
 
 
-def _lowest(record: EvaluationRecord) -> np.ndarray:
-    """Return the position of the lowest potential of this adaptation."""
-    best = min(record.evaluations, key=lambda each: float(each.potential.min(initial=np.inf)))
+def _lowest(evaluations: Sequence[Evaluation]) -> np.ndarray:
+    """Return the position of the lowest potential."""
+    best = min(evaluations, key=lambda each: float(each.potential.min(initial=np.inf)))
     return np.asarray(best.position[int(best.potential.argmin())])
+
+
+def _runs_away(evaluations: Sequence[Evaluation], begun: np.ndarray, times: float) -> bool:
+    """Return whether a descent has come many times as far as after half of its evaluations.
+
+    One towards a mode that is far away does not: there it is merely slow.
+    """
+    half, end = _lowest(evaluations[: len(evaluations) // 2 + 1]), _lowest(evaluations)
+    return bool(np.abs(end - begun).max() > times * np.abs(half - begun).max())
 
 
 def _refuse_endless(record: EvaluationRecord, begun: np.ndarray, far: float, position: np.ndarray) -> None:
@@ -192,7 +203,7 @@ def _descend_further(
     # A lower position may have been found by chance, for example by a draw from the frame.
     if record.lowest < potential.min() - settings.heights.draws(dim):
         highest = int(potential.argmax())
-        position[highest], potential[highest] = _lowest(record), record.lowest
+        position[highest], potential[highest] = _lowest(record.evaluations), record.lowest
 
 
 def _row(state: State, i: int) -> State:

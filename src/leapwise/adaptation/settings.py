@@ -185,6 +185,8 @@ class InitialiseSettings:
     #: Relative distance from the start beyond which a density is improper; and if the evaluations ran out. Guess.
     endless: float = 1e15
     endless_when_spent: float = 1e6
+    #: If they ran out, it must also be so many times as far away as after half of them. Guess.
+    runs_away: float = 10.0
     #: Training points with mass needed to begin, plus so many per parameter; tries, each nearer. Guess.
     fewest: int = 3
     fewest_each: int = 1
@@ -553,6 +555,11 @@ class TrustSettings:
     missed: float = 0.3
     #: From this doubt on all steps are exact: with so many exact ones the others are not worth having. Guess.
     most_mixed: float = 0.5
+    #: Before a fall-back: rays and their opposites, the two radii in widths, and the least rise between them, relative
+    #: to that of a density with an infinite integral. Guess; a Cauchy distribution has 2 in one dimension.
+    n_rays: int = 2
+    radii: tuple[float, float] = (50.0, 2500.0)
+    least_tail: float = 1.05
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ The *doubt* grows from 0 to 1 with sd(D) and with the share of surprises, and is
 - 0 without doubt: the surrogate alone makes the draws;
 - the doubt if it is below one half: exact steps then move chains that are held up where the surrogate is wrong;
 - 1 otherwise: the surrogate did not learn the posterior, or had surprises again and again.
+
+Before HMC takes over, `refuse_heavy_tails` looks whether the posterior is proper at all.
 """
 
 from __future__ import annotations
@@ -16,7 +18,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from leapwise.adaptation.adapt import AdaptationResult
-from leapwise.errors import SurrogateError
+from leapwise.adaptation.minimise import improper
+from leapwise.adaptation.record import EvaluationRecord
+from leapwise.errors import EvaluationError, SurrogateError
+from leapwise.surrogates import Whitening
 
 
 @dataclass(frozen=True)
@@ -62,3 +67,30 @@ def require_use(result: AdaptationResult, trust: Trust, remedies: str = "give on
         f"the surrogate could not be trained well enough to draw with: {trust.reason}. There is no gradient to fall "
         f"back on; {remedies}"
     )
+
+
+def refuse_heavy_tails(record: EvaluationRecord, rng: np.random.Generator) -> None:
+    r"""Raise if the density falls off so slowly in all directions that its integral is infinite.
+
+    Along a ray the mass beyond a radius is about :math:`\int r^{d-1} e^{-U(r)} dr` in d dimensions. It is infinite if U
+    rises no faster than :math:`d \log r`. The exact potential is compared at two radii on a few random rays and their
+    opposites. One ray along which it rises faster is enough to go on.
+    """
+    settings, known = record.settings.trust, record.training().select()
+    if len(known) <= known.dim:
+        return
+    lowest = known.position[int(known.potential.argmin())]
+    frame = Whitening(lowest, Whitening.from_positions(known.position).factor)
+    ray = rng.standard_normal((settings.n_rays, known.dim))
+    ray = np.concatenate([ray, -ray]) / np.sqrt(np.mean(ray**2))
+    near, far = settings.radii
+    places = frame.from_white(np.concatenate([near * ray, far * ray]))
+    try:
+        with record.evaluator.observed_by(None):
+            potential = record.evaluator.value(places).potential
+    except EvaluationError:  # a model need not work so far out
+        return
+    with np.errstate(invalid="ignore"):
+        rise = np.subtract(*np.split(potential, 2)[::-1])
+    if (rise <= settings.least_tail * known.dim * np.log(far / near)).all():
+        raise improper(record.evaluator.target, places[len(ray)] - frame.mean, "falls off too slowly")

@@ -34,6 +34,7 @@ from leapwise.adaptation import (
     learn_from,
     n_probes,
     refuse_absurd_width,
+    refuse_heavy_tails,
     require_use,
     run_adaptation,
 )
@@ -171,7 +172,7 @@ def adapt(
             raise
         if not evaluator.target.has_gradient or plan.is_limited or not record.evaluations:
             raise failure from error
-        return _hmc_alone(record, streams.n_chains, str(failure))
+        return _hmc_alone(record, streams, str(failure))
     return _judged(outcome, record, streams, plan)
 
 
@@ -202,6 +203,7 @@ def _judged(
         require_use(outcome, trust, remedies)
     kernel = _kernel(outcome, trust, is_limited=plan.is_limited)
     if kernel is None:
+        refuse_heavy_tails(record, streams.shared)
         _warn_of_fall_back(trust.reason)
         outcome = replace(outcome, state=_first_state(record, streams.n_chains))
     return _adapted(outcome, trust, kernel, target)
@@ -260,11 +262,12 @@ def _surrogate(kernel: Kernel | None) -> object:
 # Fall back -----------------------------------------------------------------------------------------------------------
 
 
-def _hmc_alone(record: EvaluationRecord, n_chains: int, reason: str) -> Adapted:
+def _hmc_alone(record: EvaluationRecord, streams: Streams, reason: str) -> Adapted:
     """Let HMC take over without a surrogate."""
+    refuse_heavy_tails(record, streams.shared)
     _warn_of_fall_back(reason)
     report = SurrogateReport("none", np.inf, 0.0, 1.0, 1.0, reason, np.empty((0, 2)))
-    return Adapted(None, _first_state(record, n_chains), report, record.training())
+    return Adapted(None, _first_state(record, streams.n_chains), report, record.training())
 
 
 def _first_state(record: EvaluationRecord, n_chains: int) -> State:
