@@ -126,6 +126,9 @@ PROBLEMS = (
     "two-modes, values",
     "two-decays",
     *POSTERIORS,
+    "hmm_example-hmm_example, values",
+    "mesquite-mesquite, values",
+    "bball_drive_event_0-hmm_drive_0, values",
 )
 
 
