@@ -44,6 +44,25 @@ def test_positions_without_mass_are_left_out():
     assert record.training().position.tolist() == [[-1.0]]
 
 
+def test_a_position_is_looked_up_by_each_parameter():
+    """One parameter in millions must not hide that another, in thousandths, is somewhere else."""
+    scale = np.array([1e6, 1e-3])
+    target = Target(
+        lambda x: -0.5 * ((x / scale) ** 2).sum(axis=1), lambda x: -x / scale**2, dim=2, vectorized=True
+    )
+    record = EvaluationRecord(Evaluator(target), True)
+    position = np.array([[2.0, 1.0], [1.0, -1.0], [0.0, 3.0]]) * scale
+    potential = record.evaluate(position).potential
+    found, known = record.look_up(position * (1.0 + 1e-15))
+    np.testing.assert_array_equal(found.position, position)
+    np.testing.assert_array_equal(found.potential, potential)
+    assert known.all()
+    other = position + np.array([0.0, 1e-3 * scale[1]])
+    assert not record.look_up(other)[1].any()
+    assert record.state(position, potential).gradient is not None
+    assert record.state(other, potential).gradient is None
+
+
 def test_sd_is_of_the_later_comparisons_and_infinite_while_they_are_few():
     rng = np.random.default_rng(0)
     record = record_with([rng.normal(0, 3.0, 100), rng.normal(0, 0.1, 100)])

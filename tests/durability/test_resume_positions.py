@@ -25,6 +25,11 @@ def rewritten(path, new, change):
             ledger.append([replace(row, position=change(row))])
 
 
+#: With bounds the search for other modes descends along tails where the potential is nearly straight. A long descent
+#: there makes 1e-3 of a difference of 1e-15, and the run is refused.
+AMPLIFIED = ("auto, bounds",)
+
+
 @pytest.mark.parametrize(
     "case",
     [each if each in ("auto", "HMC") else pytest.param(each, marks=pytest.mark.slow) for each in cases.CASES],
@@ -42,7 +47,11 @@ def test_positions_that_differ_in_rounding(case, noise, tmp_path):
     model = cases.Model()
     calls = []
     model.done = lambda kind, *points: calls.extend(points)
-    again = sample(case, tmp_path / "new.db", model)
+    try:
+        again = sample(case, tmp_path / "new.db", model)
+    except LedgerMismatch:  # nothing is drawn that differs
+        assert case in AMPLIFIED
+        return
     assert again.complete and len(calls) == 1, "the recheck"
     np.testing.assert_allclose(again.draws, first.draws, rtol=1e-6, atol=1e-6)
     more = sample(case, tmp_path / "new.db", model, draws=first.draws.shape[1] + 5)

@@ -346,3 +346,26 @@ def test_a_surrogate_needs_no_hessian(kind):
     bare, whole = (short(target, method=lw.Auto(recipe)) for recipe in (BareRecipe(), lw.QuadraticNetwork()))
     assert bare.complete and bare.cost.n_exact == whole.cost.n_exact
     np.testing.assert_allclose(bare.draws, whole.draws, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["gradient", "values"])
+def test_kept_potentials_are_those_of_the_draws_on_raw_numbers(given):
+    """A chain once began with the potential of another position, many standard deviations away in one parameter."""
+    rng = np.random.default_rng(1)
+    scale = np.array([1.0, 1e-3, 1e2, 1e6])
+    table = np.column_stack([np.ones(200), (rng.normal(size=(200, 3)) + 3.0) * scale[1:]])
+    data = table @ (rng.normal(size=4) / scale) + rng.normal(size=200)
+
+    def log_density(x):
+        rest = (data - table @ x[:-1]) * np.exp(-x[-1])
+        return -0.5 * rest @ rest - 200 * x[-1]
+
+    def gradient(x):
+        rest = (data - table @ x[:-1]) * np.exp(-x[-1])
+        return np.append(table.T @ rest * np.exp(-x[-1]), rest @ rest - 200)
+
+    target = lw.Target(log_density, gradient if given else None, dim=5)
+    for seed in range(3):
+        run = lw.sample(target, draws=50, random_seed=seed, progressbar=False)
+        kept = run.to_datatree()["sample_stats"]["lp"].to_numpy()
+        np.testing.assert_allclose(kept, [[log_density(x) for x in chain] for chain in run.draws], atol=1e-6)

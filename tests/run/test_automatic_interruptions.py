@@ -32,9 +32,9 @@ def whole():
     model, seen = Skewed(), {}
     find, round_ = adapt.find, adapt.Explorer.round
 
-    def found(*given):
+    def found(*given, **options):
         first = model.calls
-        start = find(*given)
+        start = find(*given, **options)
         seen["find"] = (first + 1 + model.calls) // 2
         return start
 

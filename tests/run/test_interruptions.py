@@ -12,6 +12,7 @@ from counting import Counted
 import leapwise as lw
 from leapwise.errors import EvaluationError, StartError
 from leapwise.run.progress import Progress
+from leapwise.warmup.start import ATTEMPTS
 
 CHAINS, TUNE, DRAWS = 2, 24, 20
 SHAPE = {"draws": DRAWS, "tune": TUNE, "chains": CHAINS, "random_seed": 1, "method": lw.HMC()}
@@ -160,7 +161,7 @@ class TestReject:
 
         with pytest.raises(StartError, match=r"chain 0 is -inf.*random starts.*pump has stopped"):
             lw.sample(lw.Target(failing, lambda x: x, dim=2), on_failure="reject", retries=0, **SHAPE)
-        assert len(calls) == 100 * CHAINS
+        assert len(calls) == ATTEMPTS * CHAINS
 
 
 def test_a_wrong_shape_in_the_middle_is_told_as_such(whole):

@@ -256,9 +256,9 @@ class _Learning:
         _, known = record.look_up(start.position)
         if not known.all():  # those that were put on the line to the centre have not been evaluated yet
             record.evaluate(start.position[~known])
-        row, known = record.look_up(start.position)
-        potential = np.where(known, record.potentials[row], np.inf)
-        chains = ExploringChains.begin(start.position, potential, rng, record.settings)
+        found, known = record.look_up(start.position)
+        potential = np.where(known, found.potential, np.inf)
+        chains = ExploringChains.begin(found.position, potential, rng, record.settings)
         # By values a draw of the frame may have been lower than where any chain is: they are not in the typical set.
         lowest = float(chains.potential.min()) if self.by_values else record.lowest
         return Explorer(record, self.candidates, start.frame, chains, rng, lowest)

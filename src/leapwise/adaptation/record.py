@@ -160,20 +160,31 @@ class EvaluationRecord:
             None if outputs is None else outputs[chosen],
         )
 
-    def look_up(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return which evaluations are nearest to positions, and whether they are the same up to rounding."""
-        seen = np.concatenate([each.position for each in self.all_evaluations])
-        apart = np.abs(seen[None] - position[:, None]).max(axis=2)
-        size = 1.0 + np.abs(position).max(axis=1)
-        return apart.argmin(axis=1), apart.min(axis=1) < self.settings.score.same * size
+    def look_up(self, position: np.ndarray) -> tuple[Evaluation, np.ndarray]:
+        """Return the evaluations nearest to positions, one for each, and whether they are the same up to rounding.
+
+        A potential belongs to the position at which it was evaluated, to the last bit. So whoever takes the potential
+        takes that position, too.
+        """
+        everything = self.all_evaluations
+        seen = np.concatenate([each.position for each in everything])
+        # For each parameter by itself: one may be a million times as large as another.
+        size = np.abs(position) + np.ptp(self.training().select().position, axis=0)
+        apart = np.abs(seen[None] - position[:, None]) / np.maximum(size, np.finfo(float).tiny)[:, None]
+        apart = apart.max(axis=2)
+        row = apart.argmin(axis=1)
+        gradient = np.concatenate([_gradient(each) for each in everything])[row] if self.gradient else None
+        potential = np.concatenate([each.potential for each in everything])[row]
+        return Evaluation(seen[row], potential, gradient), apart.min(axis=1) < self.settings.score.same
 
     def state(self, position: np.ndarray, potential: np.ndarray) -> State:
         """Return positions as a state, with their gradients if all are known: none is evaluated twice."""
         if not self.gradient:
             return State(position, potential)
-        row, known = self.look_up(position)
-        gradient = np.concatenate([_gradient(each) for each in self.all_evaluations])[row]
-        return State(position, potential, gradient if known.all() and np.isfinite(gradient).all() else None)
+        found, _ = self.look_up(position)
+        assert found.gradient is not None
+        is_known = (found.position == position).all() and np.isfinite(found.gradient).all()
+        return State(position, potential, found.gradient if is_known else None)
 
     def discrepancies(self, candidate: str) -> np.ndarray:
         """Return D of one candidate at the moves of cold chains, in order, without NaN."""

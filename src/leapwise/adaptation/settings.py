@@ -279,8 +279,9 @@ class ExploreSettings:
 class ScoreSettings:
     """How well exact potentials were predicted (`record`)."""
 
-    #: Positions this close, relative to their size, are the same: recorded ones may differ by rounding.
-    same: float = 1e-6
+    #: Positions are the same if all parameters are this close, each relative to its size and spread: recorded ones may
+    #: differ by rounding. Derived: a thousand times the rounding error of a change of coordinates.
+    same: float = 1e-12
     #: Fewest tests for an sd(D). Derived: its relative error is then about 0.2.
     min_tests: int = 12
     #: Ratios of two sds beyond so many standard errors are clear. Derived: three standard errors.
