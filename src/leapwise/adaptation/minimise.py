@@ -572,5 +572,5 @@ def improper(target: AnyTarget, away: np.ndarray, what: str) -> ImproperError:
     prior = "a prior that is proper" if target.emulates_outputs else f"{listed} a prior or bounds="
     return ImproperError(
         f"the log-density {what} along {along}, as far as {np.abs(away).max():.0e} away, so the posterior may be "
-        f"improper; give {prior}, or rescale the parameters if they are meant to be so large"
+        f"improper; give {prior}, or rescale the parameters if their scale is meant to be of this size"
     )

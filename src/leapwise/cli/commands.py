@@ -103,7 +103,7 @@ def problems() -> None:
     "--tune",
     type=int,
     help="Limit of warm-up: with auto exact evaluations of all chains together, otherwise steps of each "
-    "chain.  [default: about 170 + 10 for each parameter, more with values alone; 500 steps]",
+    "chain.  [default: about 180 + 10 for each parameter, more with values alone; 500 steps]",
 )
 @click.option("--chains", default=4, show_default=True, help="Number of chains.")
 @click.option("--seed", "random_seed", type=int, metavar="INTEGER", help="Seed of the random numbers.")
