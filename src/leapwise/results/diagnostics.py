@@ -321,7 +321,7 @@ def partial_trust(report: SurrogateReport | None, share: float, longer: str) -> 
     if report.exact_share == 1.0:
         return [
             f"The run fell back on HMC with exact gradients, since the surrogate was not trusted: {report.reason}. "
-            f"Avoid the surrogate's warm-up with method=HMC(), or try a longer one ({longer}) or another parametrisation."
+            f"Avoid its warm-up with method=HMC(), or try a longer one ({longer}) or reparametrise the model."
         ]
     if report.exact_share > 0.0:
         return [
