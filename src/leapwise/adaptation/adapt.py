@@ -276,6 +276,8 @@ class _Learning:
             if len(points):
                 record.compare(points, "uncertain", candidates.predict(points))
             idle = idle + 1 if len(record) == known else 0  # no chain moves on this surrogate
+            if idle == self.limits.few_idle and self.stages.narrow_frame:
+                explorer.narrow_frame()
             self.history.append((len(record), candidates.sd))
             self.report("explore")
             chosen = candidates.chosen

@@ -37,6 +37,7 @@ from leapwise.adaptation.surrogate_chains import (
 from leapwise.dynamics import DenseMetric
 from leapwise.kernels import HMC
 from leapwise.surrogates import Whitening
+from leapwise.surrogates.base import hessians
 from leapwise.surrogates.gp import FittedProcess
 
 if TYPE_CHECKING:
@@ -179,6 +180,19 @@ class Explorer:
         tempered = np.flatnonzero(~self.chains.cold)
         lowest = np.argsort(potential)[: len(tempered)]
         self.put(tempered[: len(lowest)], position[lowest], potential[lowest])
+
+    def narrow_frame(self) -> None:
+        """Make the frame as narrow as the surrogate is at the lowest chain: in one too wide no chain moves."""
+        lowest = self.chains.position[self.chains.potential.argmin()]
+        with np.errstate(all="ignore"):
+            hessian = hessians(self.candidates.surrogate, lowest[None], self.frame.factor)[0]
+        precision = self.frame.factor.T @ (0.5 * (hessian + hessian.T)) @ self.frame.factor
+        if not np.isfinite(precision).all():
+            return
+        values, axes = np.linalg.eigh(precision)
+        factor = self.frame.factor @ axes / np.sqrt(np.maximum(values, 1.0))  # never wider
+        triangle = np.linalg.qr(factor.T)[1].T
+        self.frame, self.step_size = Whitening(lowest, triangle * np.sign(np.diag(triangle))), None
 
     def _accept(self, ends: np.ndarray) -> None:
         """Evaluate the ends of moves, and accept or reject them."""

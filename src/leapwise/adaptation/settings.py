@@ -29,6 +29,7 @@ class StageSwitches:
     tempered: bool = True  # explore with tempered chains beside the cold ones
     uncertain_points: bool = True  # evaluate where the Gaussian process is uncertain and may be too high
     restart: bool = True  # begin again where the potential falls far below what was found first
+    narrow_frame: bool = True  # narrow the frame when no chain moves
     narrow_places: bool = True  # halve the inner step if smaller ones reach narrow regions that it cannot
     search_outputs: bool = True  # search the prior for other modes (targets whose outputs are emulated)
     search_density: bool = True  # search around the known mode for others (log-densities with a gradient)
@@ -535,7 +536,8 @@ class StoppingSettings:
     clearly_worse: float = 1.5
     #: Values alone: comparisons before learning may stop. Derived: their later half gives sd(D) to about 0.2.
     fewest_tests: int = 24
-    #: Rounds without a move after which exploring ends. Guess.
+    #: Rounds without a move after which the frame is narrowed, and after which exploring ends. Guess.
+    few_idle: int = 3
     max_idle: int = 12
     #: Growth of the data since the last training that calls for another before looking beyond. Guess.
     news: float = 1.05
