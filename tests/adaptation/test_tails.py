@@ -56,7 +56,7 @@ def explorer_of(log_density, gradient=None, reach=1.2):
         record,
         candidates,
         frame,
-        ExploringChains.begin(position[:4], record.potentials[:4], rng, DEFAULT),
+        ExploringChains.begin(position[:4], record.look_up(position[:4])[0].potential, rng, DEFAULT),
         rng,
     )
 

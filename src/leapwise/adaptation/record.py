@@ -107,11 +107,6 @@ class EvaluationRecord:
         return self.earlier + self.evaluations
 
     @property
-    def potentials(self) -> np.ndarray:
-        """All potentials."""
-        return np.concatenate([each.potential for each in self.all_evaluations])
-
-    @property
     def lowest(self) -> float:
         """The lowest potential."""
         return min(
