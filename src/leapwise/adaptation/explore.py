@@ -16,8 +16,8 @@ and its mean minus two standard deviations is low. Where there are none, nothing
 say little about the long moves of the draws: a surrogate knows no edge, and most draws may be proposed beyond it. So
 where an edge was met, a few moves of the final kernel are tried.
 
-**Moves** (`sd_at_moves`). Without a gradient such moves are tried always, and learned from: the surrogate may be far too
-low in a region far from all data, which only long moves reach.
+**Moves** (`sd_at_moves`). Without a gradient such moves are always tried, and learned from: the surrogate may be far
+too low in a region far from all data, which only long moves reach.
 """
 
 from __future__ import annotations
