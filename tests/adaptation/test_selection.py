@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -50,6 +52,21 @@ def test_a_process_waits_until_hidden_units_have_been_compared(candidates):
     assert min(candidates.record.sd(name) for name in candidates.fitted) > 0.2
     candidates.train(FRAME)
     assert list(candidates.fitted) == ["quadratic", "network", "process"]
+
+
+@pytest.mark.parametrize(("sd", "expected"), [(0.0, 55), (2.0, 50)])
+def test_a_process_is_given_more_evaluations_once_it_is_good(candidates, sd, expected):
+    row = DIM + 1  # of one evaluation
+    selection = replace(DEFAULT.selection, few_parameters=DIM, few_rows=50 * row, max_rows=55 * row)
+    candidates.record.settings = replace(DEFAULT, selection=selection)
+    candidates.train(FRAME)
+    assert len(candidates.fitted["process"].posterior.rows.points) == 50
+    position = candidates.rng.standard_normal((24, DIM))
+    exact = -TARGET.evaluate(position, gradient=False).log_density
+    predicted = exact + sd * candidates.rng.standard_normal(len(exact))
+    candidates.record.compare(position, "cold", {"process": predicted})
+    candidates.train(FRAME)
+    assert len(candidates.fitted["process"].posterior.rows.points) == expected
 
 
 def test_a_ridge_strength_is_kept_while_there_are_few_new_data(candidates):

@@ -114,8 +114,10 @@ class Candidates:
 
     @property
     def _most(self) -> int:
-        """How many evaluations a process is given at most."""
-        return self.record.settings.selection.max_rows // (1 + self.target.dim * self.record.gradient)
+        """How many evaluations a process is given at most: more once it has proved good, since then they pay."""
+        settings, poor = self.record.settings.selection, self.record.settings.stopping.poor
+        rows = settings.max_rows if self.record.sd("process") < poor else settings.few_rows
+        return rows // (1 + self.target.dim * self.record.gradient)
 
     def _recipes(self, frame: Whitening) -> dict[str, Surrogate]:
         settings, stages = self.record.settings.selection, self.record.settings.stages
