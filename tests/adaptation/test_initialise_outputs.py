@@ -163,3 +163,15 @@ def test_one_row_of_init_will_do(seed):
     run = lw.sample(target, draws=100, chains=4, init=[2.0, 0.5], random_seed=seed, progressbar=False)
     assert run.complete
     np.testing.assert_allclose(run.draws.mean(axis=(0, 1)), [2.086, 0.564], atol=0.03)
+
+
+@pytest.mark.slow
+def test_a_poor_emulator_without_a_gradient_goes_on_learning():
+    """Two decays that can be exchanged: after the usual evaluations sd(D) is 3.9, too much to draw with."""
+    target = lw.ForwardTarget(
+        lambda x: x[0] * np.exp(-x[1] * TIMES) + x[2] * np.exp(-x[3] * TIMES),
+        lw.GaussianLikelihood(DATA, sd=0.05),
+        lw.UniformPrior([0.0, 0.05, 0.0, 0.05], [4.0, 6.0, 4.0, 6.0]),
+    )
+    run = lw.sample(target, draws=250, chains=4, random_seed=0, progressbar=False)
+    assert run.surrogate.sd < 1.3

@@ -236,9 +236,9 @@ class _Learning:
                 self.plan = self.plan.extended(len(self.record))
                 if len(self.record) + self.plan.reserve < self.plan.most:
                     continue
-            longer = self.plan.extended_while_poor(
-                len(self.record), self.candidates.sd, insist=self.by_values
-            )
+            # Without a gradient nothing but this surrogate can make the draws.
+            insist = not self.record.evaluator.target.has_gradient
+            longer = self.plan.extended_while_poor(len(self.record), self.candidates.sd, insist=insist)
             if longer is None or not self.stages.patience:
                 return
             self.plan = longer

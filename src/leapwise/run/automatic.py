@@ -113,8 +113,7 @@ def plan_for(
         more = int(MISSED_MASS_SHARE * n_draws)
         if informative:
             looks_beyond, most = True, most + n_probes()
-        if not target.emulates_outputs:
-            patience = int(POOR_SHARE * n_draws)
+        patience = int(POOR_SHARE * n_draws)
     return AdaptationPlan(
         dim,
         n_draws,
