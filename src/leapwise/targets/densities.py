@@ -14,10 +14,10 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import solve_triangular
 
-from leapwise.checks import require_covariance, require_dim, require_positive, require_real
+from leapwise.checks import require_dim, require_positive, require_real
 from leapwise.errors import InputError
+from leapwise.targets.likelihoods import GaussianLikelihood as GaussianLikelihood
 
 
 @runtime_checkable
@@ -31,70 +31,6 @@ class Density(Protocol):
     def gradient(self, points: np.ndarray) -> np.ndarray:
         """Return its gradient ``(n, m)`` with respect to the rows."""
         ...
-
-
-class GaussianLikelihood:
-    """Observations of the outputs with Gaussian errors.
-
-    Parameters
-    ----------
-    data : array_like of shape (m,)
-        The observations.
-    sd : float or array_like of shape (m,), optional
-        Standard deviation of the errors, if they are independent.
-    covariance : array_like of shape (m, m), optional
-        Their covariance, if they are not. Give either this or `sd`.
-
-    Examples
-    --------
-    >>> likelihood = GaussianLikelihood([1.0, 2.0], sd=0.1)
-    >>> likelihood.gradient(np.array([[1.0, 2.1]]))
-    array([[ -0., -10.]])
-    """
-
-    def __init__(
-        self, data: ArrayLike, sd: ArrayLike | None = None, *, covariance: ArrayLike | None = None
-    ) -> None:
-        self.data = require_real(data, "data")
-        if self.data.ndim != 1 or not self.data.size:
-            raise InputError(
-                f"data must be a one-dimensional array of observations, got shape {self.data.shape}; "
-                "flatten them, and the outputs too"
-            )
-        if (sd is None) == (covariance is None):
-            raise InputError("GaussianLikelihood needs either sd or covariance; give exactly one of them")
-        m = self.data.size
-        self._factor: np.ndarray | None = None
-        if covariance is None:
-            self.sd = require_positive(sd, "sd", (m,))
-            log_det = 2.0 * np.log(self.sd).sum()
-        else:
-            matrix, self._factor = require_covariance(covariance, m)
-            self.sd = np.sqrt(np.diag(matrix))
-            log_det = 2.0 * np.log(np.diag(self._factor)).sum()
-        self._constant = -0.5 * (m * np.log(2 * np.pi) + log_det)
-
-    def log_density(self, points: np.ndarray) -> np.ndarray:
-        """Return the log-likelihood ``(n,)`` of outputs ``(n, m)``."""
-        z = self._whiten(points)
-        return np.asarray(self._constant - 0.5 * np.einsum("ij,ij->i", z, z))
-
-    def gradient(self, points: np.ndarray) -> np.ndarray:
-        """Return its gradient with respect to the outputs, ``(n, m)``."""
-        z = self._whiten(points)
-        with np.errstate(over="ignore"):
-            if self._factor is None:
-                return np.asarray(-z / self.sd)
-            return -solve_triangular(self._factor, z.T, lower=True, trans=1, check_finite=False).T
-
-    def _whiten(self, points: np.ndarray) -> np.ndarray:
-        """Return residuals with unit covariance, :math:`C^{-1} r` where the covariance is :math:`C C^T`."""
-        residual = points - self.data
-        if self._factor is None:
-            with np.errstate(over="ignore"):  # far enough away, the likelihood is zero, and -inf is right
-                return np.asarray(residual / self.sd)
-        # No check here: whether NaN in the outputs is a failure is for the evaluator to judge.
-        return solve_triangular(self._factor, residual.T, lower=True, check_finite=False).T
 
 
 class NormalPrior:
