@@ -38,7 +38,7 @@ from leapwise.adaptation.explore import (
     sd_at_moves,
     uncertain_points,
 )
-from leapwise.adaptation.initialise import Start, find, find_by_outputs
+from leapwise.adaptation.initialise import Start, find, find_by_outputs, start_at_prior
 from leapwise.adaptation.modes import KnownModes, find_jumps, search_around, search_prior, separate_places
 from leapwise.adaptation.record import EvaluationRecord
 from leapwise.adaptation.selection import Candidates
@@ -49,6 +49,7 @@ from leapwise.adaptation.tune import tune_kernel
 from leapwise.errors import BudgetError
 from leapwise.kernels import HMC, State, Streams, SurrogateTransition
 from leapwise.surrogates import Surrogate, TrainingSet
+from leapwise.surrogates.joint import JointPotential
 from leapwise.surrogates.outputs import Forward
 from leapwise.surrogates.quality import median_discrepancy
 from leapwise.warmup.gradient_check import check_density, check_start
@@ -149,16 +150,40 @@ def _initialise(
         check_start(evaluator, first)
     if target.emulates_outputs:
         return find_by_outputs(record, candidates, first)
+    if getattr(target.prior, "is_hierarchical", False):
+        return start_at_prior(record, first, streams.shared)
     return find(record, first, streams.shared, is_limited=plan.is_limited)
 
 
 def _check_densities(target: Forward, record: EvaluationRecord) -> None:
     """Raise if the gradient of likelihood or prior is wrong: trajectories on an emulator would be useless."""
-    seen = [each.outputs for each in record.all_evaluations if each.outputs is not None]
-    if seen:
-        check_density("likelihood", target.likelihood, np.concatenate(seen))
+    known = [each for each in record.all_evaluations if each.outputs is not None]
+    outputs = np.concatenate([each.outputs for each in known]) if known else None
+    if target.joint is not None:
+        if outputs is not None:
+            position = np.concatenate([each.position for each in known])
+            density = _OfBoth(JointPotential(target.joint, target.transform), position.shape[1])
+            check_density("likelihood and prior", density, np.concatenate([position, outputs], axis=1))
+        return
+    if outputs is not None:
+        check_density("likelihood", target.likelihood, outputs)
     position = np.concatenate([each.position for each in record.all_evaluations])
     check_density("prior", target.prior, target.transform.to_parameters(position))
+
+
+@dataclass(frozen=True)
+class _OfBoth:
+    """A joint log-density as a function of one vector, positions followed by outputs."""
+
+    potentials: JointPotential
+    dim: int
+
+    def log_density(self, points: np.ndarray) -> np.ndarray:
+        return -self.potentials.value(points[:, : self.dim], points[:, self.dim :])
+
+    def gradient(self, points: np.ndarray) -> np.ndarray:
+        by_position, by_outputs = self.potentials.gradient(points[:, : self.dim], points[:, self.dim :])
+        return -np.concatenate([by_position, by_outputs], axis=1)
 
 
 def learn_from(

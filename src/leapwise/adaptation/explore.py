@@ -23,7 +23,7 @@ too low in a region far from all data, which only long moves reach.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -42,6 +42,7 @@ from leapwise.kernels import HMC
 from leapwise.surrogates import Whitening
 from leapwise.surrogates.base import hessians
 from leapwise.surrogates.gp import FittedProcess
+from leapwise.surrogates.joint import WithPrior
 
 if TYPE_CHECKING:
     from leapwise.adaptation.adapt import AdaptationResult
@@ -259,12 +260,14 @@ def first_apart(white: np.ndarray, order: np.ndarray, n: int, least: float) -> n
 
 def uncertain_points(explorer: Explorer) -> np.ndarray:
     """Return a few positions where the process is uncertain and may be too high, ``(k, dim)``; none if it is sure."""
-    settings, process = explorer.settings.explore, explorer.candidates.fitted.get("process")
-    if not isinstance(process, FittedProcess) or not explorer.settings.stages.uncertain_points:
+    settings = explorer.settings.explore
+    process: Any = explorer.candidates.fitted.get("process")
+    learned = process.likelihood if isinstance(process, WithPrior) else process
+    if not isinstance(learned, FittedProcess) or not explorer.settings.stages.uncertain_points:
         return np.empty((0, explorer.frame.mean.size))
     pool = _pool(explorer)
     with np.errstate(all="ignore"):
-        mean, sd = process.potential(pool), np.sqrt(np.maximum(process.variance(pool), 0.0))
+        mean, sd = process.potential(pool), np.sqrt(np.maximum(learned.variance(pool), 0.0))
         hope = mean - 2.0 * sd
     limit = explorer.record.lowest + explorer.settings.heights.mass(pool.shape[1])
     worth = np.flatnonzero((sd > settings.unsure) & (hope < limit))

@@ -43,7 +43,9 @@ from leapwise.adaptation.surrogate_chains import find_step_size, move, surrogate
 from leapwise.errors import BudgetError
 from leapwise.execution import Evaluation
 from leapwise.kernels import State
-from leapwise.surrogates import Fitted, OutputSurrogate, TrainingSet, Whitening
+from leapwise.surrogates import Fitted, TrainingSet, Whitening
+from leapwise.surrogates.base import hessians
+from leapwise.surrogates.joint import surrogate_of_outputs
 from leapwise.targets import AnyTarget, GaussianLikelihood
 
 
@@ -271,10 +273,12 @@ class TrustRegion:
         # The emulator is to use all of the data, also those at high potentials.
         height = float(known.potential.min()) + known.typical_height
         known = replace(known, potential=np.minimum(known.potential, height))
-        recipe = replace(OutputSurrogate.of(self.target), whitening=around)  # type: ignore[arg-type]
+        recipe = replace(surrogate_of_outputs(self.target), whitening=around)
         emulated = recipe.fit(known, self.rng)
         descent.curvature = (
-            self.frame.factor.T @ emulated.hessian(descent.position[None])[0] @ self.frame.factor
+            self.frame.factor.T
+            @ hessians(emulated, descent.position[None], around.factor)[0]
+            @ self.frame.factor
         )
         end = self._minimum(emulated, around)
         before, after = emulated.potential(np.stack([descent.position, end]))
@@ -340,7 +344,7 @@ class OutputDescents(TrustRegion):
     def fits(self) -> bool:
         """Whether the lowest position fits the data within their errors; only known for Gaussian likelihoods."""
         likelihood, known = getattr(self.target, "likelihood", None), self.record.training()
-        if not isinstance(likelihood, GaussianLikelihood) or known.outputs is None:
+        if not isinstance(likelihood, GaussianLikelihood) or not likelihood.is_plain or known.outputs is None:
             return True
         m = likelihood.data.size
         both = np.stack([likelihood.data, known.outputs[int(known.potential.argmin())]])
@@ -422,6 +426,20 @@ def find_by_outputs(record: EvaluationRecord, candidates: Candidates, state: Sta
             break
     candidates.fitted = {}
     return follow_trust_regions(descents, position, potential, radius, iter(prior[::-1]))
+
+
+def start_at_prior(record: EvaluationRecord, state: State, rng: np.random.Generator) -> Start:
+    """Start at draws of the prior, without a descent, in the frame of the prior.
+
+    A hierarchy has no mode worth finding: its density is unbounded where the spread of a group goes to 0, and there is
+    no mass there. Since the prior is exact, chains on the surrogate find their way from draws of the prior.
+    """
+    target, dim = record.evaluator.target, state.position.shape[1]
+    prior = prior_draws(target, rng, record.settings.initialise.n_prior)
+    record.evaluate(prior[: 2 * (dim + 1)])
+    low, middle, high = np.quantile(prior, [0.25, 0.5, 0.75], axis=0)  # tails of the prior may be heavy
+    frame = Whitening(middle, np.diag(np.where(high > low, (high - low) / 1.35, 1.0)))
+    return Start(state.position, frame)
 
 
 def follow_trust_regions(

@@ -9,6 +9,7 @@ all data whenever these have grown by a fifth, and judged by their predictions a
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
@@ -23,6 +24,14 @@ from leapwise.surrogates import (
     Whitening,
 )
 from leapwise.surrogates.gp import FittedProcess
+from leapwise.surrogates.joint import (
+    FittedJoint,
+    JointSurrogate,
+    WithPrior,
+    surrogate_of_outputs,
+    without_prior,
+)
+from leapwise.surrogates.output_space import PriorPotential
 from leapwise.surrogates.outputs import FittedOutputs
 from leapwise.surrogates.quadratic import FittedQuadratic
 from leapwise.targets import AnyTarget
@@ -96,11 +105,21 @@ class Candidates:
 
     def train(self, frame: Whitening) -> None:
         """Train all candidates on all data."""
-        training = self.record.training()
-        self.fitted = self._fit_all(self._recipes(frame), training)
+        training, prior = self.record.training(), self._prior
+        if prior is None:
+            self.fitted = self._fit_all(self._recipes(frame), training)
+        else:  # only the likelihood is learned
+            found = self._fit_all(self._recipes(frame), without_prior(training.select(), prior))
+            self.fitted = {name: WithPrior(each, prior) for name, each in found.items()}  # type: ignore[misc]
         self.n_known = len(self.record)
         if self.chosen not in self.fitted:
             self.chosen = next(iter(self.fitted))
+
+    @property
+    def _prior(self) -> PriorPotential | None:
+        """The potential of a log-density's exact prior, if it has one."""
+        prior = None if self.target.emulates_outputs else self.target.prior
+        return None if prior is None else PriorPotential(prior, self.target.transform)
 
     @property
     def can_train(self) -> bool:
@@ -142,7 +161,7 @@ class Candidates:
 
     def _emulators(self, frame: Whitening) -> dict[str, Surrogate]:
         settings = self.record.settings
-        emulator = replace(OutputSurrogate.of(self.target), whitening=frame)  # type: ignore[arg-type]
+        emulator = replace(surrogate_of_outputs(self.target), whitening=frame)
         found: dict[str, Surrogate] = {"outputs": emulator}
         if self._is_worth("outputs network", settings.selection.too_plain) and settings.stages.hidden_units:
             found["outputs network"] = replace(emulator, n_hidden=settings.selection.n_hidden)
@@ -171,10 +190,12 @@ class Candidates:
                     raise
         return found
 
-    def _fit(self, recipe: Surrogate, training: TrainingSet, plain: Fitted | None) -> Fitted:
+    def _fit(self, recipe: Any, training: TrainingSet, plain: Fitted | None) -> Fitted:
         if isinstance(recipe, QuadraticNetwork):
             return self._fit_network(recipe, training, plain)
         if isinstance(recipe, OutputSurrogate) and isinstance(plain, FittedOutputs):
+            return recipe.fit(training, self.rng, plain)
+        if isinstance(recipe, JointSurrogate) and isinstance(plain, FittedJoint):  # type: ignore[unreachable]
             return recipe.fit(training, self.rng, plain)
         if not isinstance(recipe, GaussianProcess):
             return recipe.fit(training, self.rng)

@@ -208,6 +208,8 @@ class Evaluator:
         What happened at the last position that failed and was rejected or raised; empty if there was none.
     failures : list of ndarray
         Parameters of all those positions.
+    recent : list of Evaluation or None
+        Evaluations since its owner last emptied it, for outputs of the chains' positions; None if nobody needs them.
 
     Examples
     --------
@@ -228,6 +230,7 @@ class Evaluator:
     replay: Replay | None = None
     threads: BlasThreads | None = None
     observer: Callable[[Evaluation], None] | None = None
+    recent: list[Evaluation] | None = field(default=None, init=False, repr=False)
     last_failure: str = field(default="", init=False)
     failures: list[np.ndarray] = field(default_factory=list, init=False, repr=False)
     _lock: threading.Lock | None = field(default=None, init=False, repr=False)
@@ -266,6 +269,8 @@ class Evaluator:
         evaluation = self._evaluation(position, inside, batch)
         if self.observer is not None:
             self.observer(evaluation)
+        if self.recent is not None:
+            self.recent.append(evaluation)
         return evaluation
 
     def value_and_gradient(self, position: np.ndarray) -> Evaluation:
@@ -374,8 +379,10 @@ class Evaluator:
     def _recorded(self, row: Row, *, gradient: bool) -> Values:
         """Return a recorded evaluation, and count it as it was counted when it was made."""
         self._require_room(1)
-        was_run = row.outputs is not None or row.log_density > -np.inf or not self.target.emulates_outputs
-        n_run = row.attempts if was_run or row.status == "rejected" else 0
+        was_run = row.outputs is not None or row.log_density > -np.inf or row.status == "rejected"
+        if not was_run:
+            was_run = self.target.is_run_at(self.target.transform.to_parameters(row.position[None])[0])
+        n_run = row.attempts if was_run else 0
         self.counts.add(n_run, row.seconds, gradient=gradient)
         self.counts.n_failed_attempts += row.attempts - (row.status == "ok")
         self._succeeded.add(gradient)

@@ -57,6 +57,14 @@ from leapwise.surrogates.features import (
 from leapwise.surrogates.fitc import FittedFITC, SparsePosterior
 from leapwise.surrogates.gp import FittedProcess, GradientKernelBasis
 from leapwise.surrogates.gp_posterior import Covariance, ObservedRows, Posterior
+from leapwise.surrogates.joint import (
+    FittedJoint,
+    FrozenLikelihood,
+    JointPotential,
+    JointSurrogate,
+    NoPrior,
+    WithPrior,
+)
 from leapwise.surrogates.network import FittedNetwork, LeastSquaresProblem
 from leapwise.surrogates.output_space import (
     ComponentMisfit,
@@ -156,6 +164,12 @@ ARCHIVE = Archive(
         "smooth-potential": Stored(SmoothPotential),
         "prior-potential": Stored(PriorPotential),
         "white-prior": Stored(WhitePrior),
+        "joint-surrogate": Stored(JointSurrogate),
+        "fitted-joint": Stored(FittedJoint),
+        "joint-potential": Stored(JointPotential),
+        "frozen-likelihood": Stored(FrozenLikelihood),
+        "no-prior": Stored(NoPrior),
+        "with-prior": Stored(WithPrior),
     }
 )
 pack, unpack = ARCHIVE.pack, ARCHIVE.unpack
@@ -163,5 +177,8 @@ pack, unpack = ARCHIVE.pack, ARCHIVE.unpack
 
 def parts_of(target: AnyTarget) -> dict[str, object]:
     """Return a target and its cheap parts, which surrogates of its outputs refer to."""
-    names = ("likelihood", "prior", "transform") if target.emulates_outputs else ("transform",)
-    return {"target": target, **{name: getattr(target, name) for name in names}}
+    names = (
+        ("likelihood", "prior", "joint", "transform") if target.emulates_outputs else ("prior", "transform")
+    )
+    parts = {name: getattr(target, name) for name in names}
+    return {"target": target, **{name: part for name, part in parts.items() if part is not None}}

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -48,6 +48,7 @@ class Forward(Protocol):
     likelihood: CheapDensity
     prior: CheapDensity
     transform: Bounded
+    joint: Any
 
 
 @dataclass(frozen=True)

@@ -5,20 +5,70 @@ unconstrained: every bound is transformed away. A target knows parameters and lo
 into positions and potentials, and everything above it knows only those.
 """
 
-from leapwise.targets.densities import Density, GaussianLikelihood, NormalPrior, UniformPrior
-from leapwise.targets.forward import ForwardTarget
+from leapwise.targets.densities import Density, NormalPrior, UniformPrior
+from leapwise.targets.families import (
+    Beta,
+    Cauchy,
+    Exponential,
+    Gamma,
+    HalfCauchy,
+    HalfNormal,
+    InverseGamma,
+    LogNormal,
+    LogUniform,
+    MultivariateNormal,
+    Normal,
+    StudentT,
+    TruncatedNormal,
+    Uniform,
+)
+from leapwise.targets.forward import ForwardTarget, Joint
+from leapwise.targets.likelihoods import (
+    BernoulliLikelihood,
+    BinomialLikelihood,
+    GaussianLikelihood,
+    LogNormalLikelihood,
+    NegativeBinomialLikelihood,
+    PoissonLikelihood,
+    StudentTLikelihood,
+)
+from leapwise.targets.priors import Prior
 from leapwise.targets.returns import Values
 from leapwise.targets.target import AnyTarget, Target
 from leapwise.targets.transforms import Transform
+from leapwise.targets.variables import Variable
 
 __all__ = [
     "AnyTarget",
+    "BernoulliLikelihood",
+    "Beta",
+    "BinomialLikelihood",
+    "Cauchy",
     "Density",
+    "Exponential",
     "ForwardTarget",
+    "Gamma",
     "GaussianLikelihood",
+    "HalfCauchy",
+    "HalfNormal",
+    "InverseGamma",
+    "Joint",
+    "LogNormal",
+    "LogNormalLikelihood",
+    "LogUniform",
+    "MultivariateNormal",
+    "NegativeBinomialLikelihood",
+    "Normal",
     "NormalPrior",
+    "PoissonLikelihood",
+    "Prior",
+    "StudentT",
+    "StudentTLikelihood",
     "Target",
     "Transform",
+    "TruncatedNormal",
+    "Uniform",
     "UniformPrior",
     "Values",
+    "Variable",
 ]

@@ -1,71 +1,170 @@
-"""A posterior given by an expensive forward model, a cheap likelihood of its outputs, and a cheap prior."""
+"""A posterior given by an expensive forward model and cheap, exact parts: a likelihood of its outputs, and a prior.
+
+The log-density is log p(parameters) + log p(data | F(inputs), parameters). Only F, the forward model, is expensive. It
+sees its inputs, which are some of the parameters or all of them. Everything else is cheap: `PriorAndLikelihood`, or any
+`Joint` that takes parameters and outputs together.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from leapwise.checks import require_callable, require_dim, require_flag, require_names
+from leapwise.checks import require_callable, require_flag
 from leapwise.errors import InputError, OutputError
-from leapwise.targets.densities import Density, GaussianLikelihood
+from leapwise.targets.densities import Density
+from leapwise.targets.likelihoods import GaussianLikelihood
 from leapwise.targets.returns import Values, checked_pair, checked_real, checked_rows, checked_scalars
 from leapwise.targets.transforms import Bounds, Transform
+from leapwise.targets.variables import Variable, columns, layout_of, split
 
 #: Draws from the prior before a start inside the bounds is abandoned: a guess, enough if the bounds hold 1 % of it.
 _MAX_REDRAWS = 1000
+#: Draws from the prior of which one must have a finite log-density. A guess: a prior that has one is finite at nearly
+#: all of its draws.
+_N_TRIALS = 10
+
+
+@runtime_checkable
+class Joint(Protocol):
+    """The cheap part of a target in its general form: a log-density of parameters and outputs together.
+
+    It may have ``dim``, ``bounds``, ``variables`` and ``sample(rng)``, as priors do. `ForwardTarget` takes it as
+    ``joint=``.
+    """
+
+    def log_density(self, parameters: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+        """Return log-densities ``(n,)`` at parameters ``(n, dim)`` and outputs ``(n, m)``."""
+        ...
+
+    def gradient(self, parameters: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return gradients by parameters, ``(n, dim)``, and by outputs, ``(n, m)``."""
+        ...
+
+
+class PriorAndLikelihood:
+    """The joint log-density of a prior, and a likelihood that names parameters of it.
+
+    Parameters
+    ----------
+    prior : Density
+    likelihood : Likelihood
+        Its `parameters` are names of variables.
+    variables : sequence of Variable
+        The layout of the parameters.
+
+    Examples
+    --------
+    >>> from leapwise import GaussianLikelihood, HalfNormal, Normal, Prior
+    >>> prior = Prior(a=Normal(0.0, 1.0), sigma=HalfNormal(1.0))
+    >>> joint = PriorAndLikelihood(prior, GaussianLikelihood([1.0], sd="sigma"), prior.variables)
+    >>> by_parameters, by_outputs = joint.gradient(np.array([[0.0, 0.5]]), np.array([[2.0]]))
+    >>> by_parameters, by_outputs
+    (array([[0. , 5.5]]), array([[-4.]]))
+    """
+
+    def __init__(self, prior: Density, likelihood: Any, variables: Sequence[Variable]) -> None:
+        self.prior, self.likelihood, self.variables = prior, likelihood, tuple(variables)
+        self._names = _own_names(likelihood)
+        self._columns = columns(self.variables)
+
+    def own(self, parameters: np.ndarray) -> tuple[dict[str, np.ndarray], ...]:
+        """Return the likelihood's second argument, its own parameters by name; none if it has no parameters."""
+        everything = split(self.variables, parameters)
+        return ({name: everything[name] for name in self._names},) if self._names else ()
+
+    def log_density(self, parameters: np.ndarray, outputs: np.ndarray) -> np.ndarray:
+        """Return log-prior plus log-likelihood, ``(n,)``."""
+        log_likelihood = self.likelihood.log_density(outputs, *self.own(parameters))
+        return np.asarray(self.prior.log_density(parameters) + log_likelihood)
+
+    def gradient(self, parameters: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return its gradients by parameters and by outputs."""
+        own = self.own(parameters)
+        by_parameters = np.array(self.prior.gradient(parameters), dtype=float)
+        if own:
+            for name, slope in self.likelihood.parameter_gradient(outputs, *own).items():
+                by_parameters[:, self._columns[name]] += slope.reshape(len(slope), -1)
+        return by_parameters, np.asarray(self.likelihood.gradient(outputs, *own))
 
 
 class ForwardTarget:
     r"""Parameters seen through the outputs of a forward model.
 
-    The log-density is :math:`\log L(F(x)) + \log \pi(x)`, where only :math:`F` is expensive. Because the
-    outputs are kept, a surrogate can learn them rather than the scalar log-density. The prior is evaluated
-    first: where it is -inf the forward model is not run.
+    The log-density is :math:`\log p(x) + \log p(\text{data} \mid F(x_I), x)`, where only the forward model :math:`F` is
+    expensive, and it sees only its inputs :math:`x_I`. A surrogate learns the outputs as functions of the inputs;
+    prior, likelihood, noise and hierarchies stay exact. The prior is evaluated first: where it is -inf the forward
+    model is not run.
 
     Parameters
     ----------
     forward : callable
-        Takes parameters ``(dim,)`` and returns outputs ``(m,)``; with ``vectorized=True`` takes ``(n, dim)``
-        and returns ``(n, m)``.
-    likelihood : Density
-        Log-density of the outputs and its gradient, on batches ``(n, m)``; see `GaussianLikelihood`. It is also called
-        with predicted outputs, which the model itself may never return: return -inf where they are impossible, and do
-        not raise.
+        The model. If its signature names variables of a `Prior`, it is called by keyword, ``forward(a=..., k=...)``
+        (numbers, or arrays of the variable's shape), and these are its inputs. Otherwise it is given one vector
+        ``(n_inputs,)``. It returns outputs of the shape of the data: an array, or a dict with one array for each data
+        set. With ``vectorized=True`` arrays have a first axis of n points.
+    likelihood : Likelihood
+        Of the outputs, such as `GaussianLikelihood`. Its arguments may name variables of the prior
+        (``GaussianLikelihood(y, sd="sigma")``). Any object with ``log_density(outputs)`` and ``gradient(outputs)`` on
+        batches ``(n, m)`` will do. It is also called with predicted outputs, which the model itself may never return:
+        return -inf where they are impossible, and do not raise.
     prior : Density
-        Log-density of the parameters and its gradient, on batches ``(n, dim)``; see `NormalPrior` and
-        `UniformPrior`. If it has ``sample(rng)``, chains start from it; if it has ``bounds``, they apply too.
+        Such as `Prior`, `NormalPrior` or `UniformPrior`. Any object with ``log_density(points)`` and
+        ``gradient(points)`` on batches ``(n, dim)`` will do. If it has ``sample(rng)``, chains start from it; if it has
+        ``bounds``, they apply too.
+    joint : Joint, optional
+        Instead of likelihood and prior: any log-density of parameters and outputs together.
+    inputs : sequence of str or int, optional
+        The variables, or indices of parameters, that a model sees which is given a vector. By default all but those
+        that the likelihood or the prior of another variable names.
     vjp : callable, optional
-        Takes parameters and returns ``(outputs, pull_back)``, where ``pull_back(cotangent)`` maps ``(m,)`` to
-        the transposed Jacobian times it, ``(dim,)``: an adjoint solve. `functools.partial(jax.vjp, forward)`
+        Takes the vector of inputs and returns ``(outputs, pull_back)``, where ``pull_back(cotangent)`` maps ``(m,)`` to
+        the transposed Jacobian times it, ``(n_inputs,)``: an adjoint solve. `functools.partial(jax.vjp, forward)`
         has this form. Vectorised: rows throughout.
     jacobian : callable, optional
-        Takes parameters and returns ``(outputs, jacobian)`` with the Jacobian ``(m, dim)`` (vectorised:
-        ``(n, m, dim)``). Give this or `vjp` or neither.
+        Takes the vector of inputs and returns ``(outputs, jacobian)`` with the Jacobian ``(m, n_inputs)`` (vectorised:
+        ``(n, m, n_inputs)``). Give this or `vjp` or neither.
     dim : int, optional
         Number of parameters, if the prior has no attribute ``dim``.
     names, bounds, vectorized
-        As for `Target`.
+        As for `Target`; a `Prior` has names of its own.
+    coords : dict of str to sequence, optional
+        Labels along the dims of the prior's variables, for results.
 
     Examples
     --------
-    >>> from leapwise import GaussianLikelihood, NormalPrior
+    >>> from leapwise import GaussianLikelihood, HalfNormal, LogNormal, NormalPrior, Prior
     >>> likelihood = GaussianLikelihood([1.0], sd=0.1)
     >>> ForwardTarget(lambda x: np.exp(x), likelihood, NormalPrior(0.0, 1.0, dim=1))
     ForwardTarget(dim=1, gradient=False, vectorized=False)
+
+    Unknown noise, and a model that is called by keyword:
+
+    >>> target = ForwardTarget(
+    ...     lambda a, k: a * np.exp(-k * np.array([0.0, 1.0, 2.0])),
+    ...     GaussianLikelihood([2.1, 1.2, 0.6], sd="sigma"),
+    ...     Prior(a=LogNormal(0.0, 1.0), k=HalfNormal(1.0), sigma=HalfNormal(0.1)),
+    ... )
+    >>> target.names, target.inputs
+    (('a', 'k', 'sigma'), array([0, 1]))
     """
 
     def __init__(
         self,
-        forward: Callable[[np.ndarray], Any],
-        likelihood: Density,
-        prior: Density,
+        forward: Callable[..., Any],
+        likelihood: Any = None,
+        prior: Density | None = None,
         *,
+        joint: Joint | None = None,
+        inputs: Sequence[str] | Sequence[int] | None = None,
         vjp: Callable[[np.ndarray], Any] | None = None,
         jacobian: Callable[[np.ndarray], Any] | None = None,
         dim: int | None = None,
         names: str | Sequence[str] | None = None,
+        coords: Mapping[str, Sequence[Any]] | None = None,
         bounds: Bounds | None = None,
         vectorized: bool = False,
     ) -> None:
@@ -74,27 +173,28 @@ class ForwardTarget:
         require_callable("jacobian", jacobian, optional=True)
         if vjp is not None and jacobian is not None:
             raise InputError("vjp= and jacobian= were both given; give one of them, the cheaper one")
-        _require_density("likelihood", likelihood)
-        _require_density("prior", prior)
-        known = getattr(prior, "dim", None)
-        if dim is None and known is None:
-            if isinstance(prior, GaussianLikelihood):
-                raise InputError(
-                    "prior must not be a GaussianLikelihood; give the likelihood first, then the prior"
-                )
-            raise InputError("the prior has no attribute dim, the number of parameters; give dim=")
-        self.dim = require_dim(dim if dim is not None else known)
-        if known is not None and known != self.dim:
-            raise InputError(f"dim={self.dim} does not match the prior's {known} parameters; drop dim=")
-        self.names = require_names(names, self.dim, default="x")
-        self.transform = Transform.from_bounds(bounds, self.dim)
-        if (support := getattr(prior, "bounds", None)) is not None:
-            self.transform = self.transform.within(Transform.from_bounds(support, self.dim))
+        about = _checked_parts(likelihood, prior, joint)  # what knows dim, names and bounds
+        layout = layout_of(about, "prior" if joint is None else "joint", dim, names, bounds, coords)
+        self.dim, self.names, self.variables, self.coords, self.transform = layout
         self.vectorized = require_flag("vectorized", vectorized)
         self.has_gradient = vjp is not None or jacobian is not None
         self.forward, self.likelihood, self.prior = forward, likelihood, prior
         self._vjp, self._jacobian = vjp, jacobian
-        self._n_outputs = likelihood.data.size if isinstance(likelihood, GaussianLikelihood) else None
+        self._require_own_parameters()
+        self._keywords = keywords(forward, self.variables) if hasattr(about, "variables") else None
+        self.inputs = self._checked_inputs(inputs)
+        self._model = forward
+        if self._keywords is not None:
+            seen = [each.name for each in self._keywords]
+            self._model = ByKeyword(forward, self._keywords, seen, self.vectorized)
+        #: The cheap part, unless it is a likelihood of the outputs alone plus a prior, of a model that sees all.
+        self.joint = joint
+        if joint is None and (_own_names(likelihood) or len(self.inputs) < self.dim):
+            assert prior is not None
+            self.joint = PriorAndLikelihood(prior, likelihood, self.variables)
+        self._layout: tuple[Variable, ...] | None = getattr(likelihood, "outputs", None)
+        self._n_outputs = None if self._layout is None else sum(each.size for each in self._layout)
+        self._require_finite_somewhere()
 
     def __repr__(self) -> str:
         return f"ForwardTarget(dim={self.dim}, gradient={self.has_gradient}, vectorized={self.vectorized})"
@@ -109,11 +209,22 @@ class ForwardTarget:
         """True: a surrogate learns the outputs of the forward model; likelihood and prior stay exact."""
         return True
 
+    def is_run_at(self, parameters: np.ndarray) -> bool:
+        """Return False: whether the model was run there is seen from its outputs."""
+        return False
+
+    @property
+    def output_variables(self) -> tuple[Variable, ...]:
+        """The layout of the outputs: one variable for each data set; one vector if that is all that is known."""
+        return self._layout or (Variable("y", (self._n_outputs or 0,)),)
+
     def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Values:
         """Return log-likelihood plus log-prior; the forward model is run only where the prior is not zero."""
         if gradient and not self.has_gradient:
             raise InputError("this ForwardTarget has no gradient; give vjp= or jacobian=")
         n = len(parameters)
+        if self.prior is None:
+            return self._posterior(parameters, np.zeros(n), gradient=gradient)
         log_prior = checked_scalars(self.prior.log_density(parameters.copy()), n, True, "prior.log_density")
         possible = np.isfinite(log_prior)
         if possible.all():
@@ -126,53 +237,75 @@ class ForwardTarget:
 
     def sample_start(self, rng: np.random.Generator) -> np.ndarray | None:
         """Draw parameters from the prior, inside the bounds; None if it cannot draw there."""
-        sample = getattr(self.prior, "sample", None)
-        if sample is None:
-            return None
-        start = checked_rows(sample(rng), 1, self.dim, False, "prior.sample")[0]
-        for _ in range(_MAX_REDRAWS):
-            outside = ~((start > self.transform.lower) & (start < self.transform.upper))
-            if not outside.any():
-                return start
-            # Only coordinates outside are drawn again: a start need not be a draw from the truncated prior.
-            start[outside] = checked_rows(sample(rng), 1, self.dim, False, "prior.sample")[0, outside]
-        return None
+        return draw_inside(self.joint if self.prior is None else self.prior, self.transform, rng)
+
+    # Evaluation ------------------------------------------------------------------------------------------------------
 
     def _posterior(self, parameters: np.ndarray, log_prior: np.ndarray, *, gradient: bool) -> Values:
         n = len(parameters)
-        point = (parameters if self.vectorized else parameters[0]).copy()
-        what, derivative = "forward", None
-        if not gradient:
-            value = self.forward(point)
-        elif self._vjp is not None:
-            what = "vjp, for its outputs,"
-            value, derivative = checked_pair(self._vjp(point), "vjp", "(outputs, pull_back)")
-        else:
-            assert self._jacobian is not None
-            what = "jacobian, for its outputs,"
-            value, derivative = checked_pair(self._jacobian(point), "jacobian", "(outputs, jacobian)")
-        given = f" (it was given positions of shape {point.shape})" if self.vectorized else ""
-        remedy = "return equally many outputs at all positions"
-        if isinstance(self.likelihood, GaussianLikelihood):
-            remedy = f"return one output for each of the {self._n_outputs} data"
-        outputs = checked_rows(value, n, self._n_outputs, self.vectorized, what, remedy, given)
+        outputs, derivative = self._run(parameters, gradient=gradient)
         self._n_outputs = outputs.shape[1]
-        log_likelihood = checked_scalars(
-            self.likelihood.log_density(outputs.copy()), n, True, "likelihood.log_density"
-        )
-        log_density = log_likelihood + log_prior
+        if self.joint is None:
+            value = self.likelihood.log_density(outputs.copy())
+            log_density = checked_scalars(value, n, True, "likelihood.log_density") + log_prior
+        else:
+            value = self.joint.log_density(parameters.copy(), outputs.copy())
+            log_density = checked_scalars(value, n, True, "joint.log_density")
         if not gradient:
             return Values(log_density, None, outputs)
         if not np.isfinite(log_density).any():  # rejected or failed already: an adjoint solve is not needed
             return Values(log_density, np.zeros((n, self.dim)), outputs)
-        slope = self._pull_back(outputs, derivative)
-        slope += checked_rows(self.prior.gradient(parameters.copy()), n, self.dim, True, "prior.gradient")
+        m = outputs.shape[1]
+        if self.joint is None:
+            assert self.prior is not None
+            cotangent = checked_rows(
+                self.likelihood.gradient(outputs.copy()), n, m, True, "likelihood.gradient"
+            )
+            slope = self._pull_back(cotangent, derivative)
+            slope += checked_rows(self.prior.gradient(parameters.copy()), n, self.dim, True, "prior.gradient")
+            return Values(log_density, slope, outputs)
+        by_parameters, by_outputs = self.joint.gradient(parameters.copy(), outputs.copy())
+        slope = checked_rows(by_parameters, n, self.dim, True, "joint.gradient, by parameters,")
+        cotangent = checked_rows(by_outputs, n, m, True, "joint.gradient, by outputs,")
+        slope[:, self.inputs] += self._pull_back(cotangent, derivative)
         return Values(log_density, slope, outputs)
 
-    def _pull_back(self, outputs: np.ndarray, derivative: Any) -> np.ndarray:
-        """Turn the likelihood's gradient in the outputs into one in the parameters."""
-        n, m = outputs.shape
-        cotangent = checked_rows(self.likelihood.gradient(outputs.copy()), n, m, True, "likelihood.gradient")
+    def _run(self, parameters: np.ndarray, *, gradient: bool) -> tuple[np.ndarray, Any]:
+        """Run the model; return outputs ``(n, m)``, and its derivative as the user's function returned it."""
+        vector = parameters[:, self.inputs]
+        point = (vector if self.vectorized else vector[0]).copy()
+        given = f" (it was given positions of shape {point.shape})" if self.vectorized else ""
+        if not gradient:
+            value = self._model(point)
+            return self._flat_outputs(value, len(parameters), "forward", given), None
+        if self._vjp is not None:
+            value, derivative = checked_pair(self._vjp(point), "vjp", "(outputs, pull_back)")
+            return self._flat_outputs(value, len(parameters), "vjp, for its outputs,", given), derivative
+        assert self._jacobian is not None
+        value, derivative = checked_pair(self._jacobian(point), "jacobian", "(outputs, jacobian)")
+        return self._flat_outputs(value, len(parameters), "jacobian, for its outputs,", given), derivative
+
+    def _flat_outputs(self, value: Any, n: int, what: str, given: str) -> np.ndarray:
+        """Return what the model returned as rows ``(n, m)``: an array of the data's shape, or a dict of them."""
+        layout = self._layout
+        if isinstance(value, Mapping) or (layout is not None and len(layout) > 1):
+            return np.concatenate(
+                [
+                    _shaped(part, n, each, self.vectorized, f"{what} for {each.name!r},")
+                    for each, part in _matched(value, layout, what)
+                ],
+                axis=1,
+            )
+        if layout is not None and len(layout[0].shape) != 1:
+            return _shaped(value, n, layout[0], self.vectorized, what)
+        remedy = "return equally many outputs at all positions"
+        if layout is not None:
+            remedy = f"return one output for each of the {self._n_outputs} data"
+        return checked_rows(value, n, self._n_outputs, self.vectorized, what, remedy, given)
+
+    def _pull_back(self, cotangent: np.ndarray, derivative: Any) -> np.ndarray:
+        """Turn a gradient in the outputs into one in the inputs."""
+        (n, m), size = cotangent.shape, len(self.inputs)
         if self._vjp is not None:
             if not callable(derivative):
                 raise OutputError(
@@ -182,18 +315,212 @@ class ForwardTarget:
             slope = derivative(cotangent if self.vectorized else cotangent[0])
             # jax.vjp returns one gradient for each argument, in a tuple
             slope = slope[0] if isinstance(slope, tuple) and len(slope) == 1 else slope
-            return checked_rows(slope, n, self.dim, self.vectorized, "vjp's pull_back")
+            return checked_rows(slope, n, size, self.vectorized, "vjp's pull_back")
         matrix = checked_real(derivative, "jacobian")
-        expected = (n, m, self.dim) if self.vectorized else (m, self.dim)
+        expected = (n, m, size) if self.vectorized else (m, size)
         if matrix.shape != expected:
             raise OutputError(
                 f"jacobian must have shape {expected}, {'points, ' * self.vectorized}outputs, parameters; "
                 f"got {matrix.shape}; transpose it if they are swapped"
             )
-        return np.matmul(cotangent[:, None, :], matrix.reshape(n, m, self.dim))[:, 0, :]
+        return np.matmul(cotangent[:, None, :], matrix.reshape(n, m, size))[:, 0, :]
+
+    # Checks, before the model is run ---------------------------------------------------------------------------------
+
+    def _require_own_parameters(self) -> None:
+        """Raise unless the variables that the likelihood names exist, and are positive where they must be."""
+        names = [each.name for each in self.variables]
+        where = columns(self.variables)
+        for name in _own_names(self.likelihood):
+            if name not in where:
+                raise InputError(
+                    f"the likelihood names a parameter {name!r} that has no prior; the prior has {', '.join(names)}; "
+                    f"add {name}= to the Prior, or correct the name"
+                )
+        if hasattr(self.likelihood, "require_variables"):
+            self.likelihood.require_variables(self.variables)
+        for name in getattr(self.likelihood, "positive", ()):
+            lower = self.transform.lower[where[name]]
+            if not (lower >= 0).all():
+                raise InputError(
+                    f"the likelihood needs a positive {name!r}, but its prior allows values down to {lower.min():g}; "
+                    "give it a positive prior, such as HalfNormal"
+                )
+
+    def _checked_inputs(self, inputs: Sequence[str] | Sequence[int] | None) -> np.ndarray:
+        """Return the indices of the parameters that the model sees."""
+        where = columns(self.variables)
+        if self._keywords is not None:
+            if inputs is not None:
+                raise InputError(
+                    "inputs= was given, but the model names its inputs in its signature; drop inputs="
+                )
+            chosen: list[Any] = [each.name for each in self._keywords]
+        elif inputs is None:
+            parents = getattr(self.prior, "parents", lambda name: ())
+            taken = {*_own_names(self.likelihood), *(up for name in where for up in parents(name))}
+            chosen = [name for name in where if name not in taken]
+        else:
+            chosen = [inputs] if isinstance(inputs, (str, int)) else list(inputs)
+        unknown = [
+            each for each in chosen if each not in (where if isinstance(each, str) else range(self.dim))
+        ]
+        if unknown or not chosen or len(set(chosen)) < len(chosen):
+            raise InputError(
+                f"inputs must be different variables that the model sees, at least one of {', '.join(where)}, got "
+                f"{chosen}; correct them"
+            )
+        index = np.arange(self.dim)
+        return np.concatenate(
+            [index[where[each]] if isinstance(each, str) else index[[each]] for each in chosen]
+        )
+
+    def _require_finite_somewhere(self) -> None:
+        """Raise if the prior is finite nowhere; the model is not run."""
+        if not isinstance(self.joint, PriorAndLikelihood) or not hasattr(self.prior, "sample"):
+            return
+        rng = np.random.default_rng(0)
+        drawn = [self.sample_start(rng) for _ in range(_N_TRIALS)]
+        draws = np.array([each for each in drawn if each is not None]).reshape(-1, self.dim)
+        if not len(draws) or not np.isfinite(self.joint.prior.log_density(draws)).any():
+            raise InputError(
+                f"the prior is not finite at any of {_N_TRIALS} of its own draws inside the bounds; check its "
+                "distributions and bounds="
+            )
 
 
-def _require_density(what: str, density: object) -> None:
+def draw_inside(prior: object, transform: Transform, rng: np.random.Generator) -> np.ndarray | None:
+    """Draw parameters ``(dim,)`` from a prior, inside the bounds; None if it cannot draw there."""
+    sample, dim = getattr(prior, "sample", None), transform.lower.size
+    if sample is None:
+        return None
+    start = checked_rows(sample(rng), 1, dim, False, "prior.sample")[0]
+    for _ in range(_MAX_REDRAWS):
+        outside = ~((start > transform.lower) & (start < transform.upper))
+        if not outside.any():
+            return start
+        # Only coordinates outside are drawn again: a start need not be a draw from the truncated prior.
+        start[outside] = checked_rows(sample(rng), 1, dim, False, "prior.sample")[0, outside]
+    return None
+
+
+def _own_names(likelihood: object) -> tuple[str, ...]:
+    """Return the names of the variables that a likelihood needs."""
+    return tuple(getattr(likelihood, "parameters", ()))
+
+
+def _checked_parts(likelihood: object, prior: object, joint: object) -> Any:
+    """Check the cheap parts that a user gave, and return the one that knows dim, names and bounds."""
+    if joint is not None:
+        if likelihood is not None or prior is not None:
+            raise InputError("joint= was given together with a likelihood or a prior; give one or the other")
+        if isinstance(joint, type) or not isinstance(joint, Joint):
+            raise InputError(
+                "joint must have the methods log_density(parameters, outputs) and gradient(parameters, outputs), got "
+                f"{type(joint).__name__}; see leapwise.targets.forward.Joint"
+            )
+        return joint
+    require_density("likelihood", likelihood)
+    require_density("prior", prior)
+    if isinstance(prior, GaussianLikelihood):
+        raise InputError("prior must not be a GaussianLikelihood; give the likelihood first, then the prior")
+    return prior
+
+
+def keywords(forward: Callable[..., Any], variables: Sequence[Variable]) -> tuple[Variable, ...] | None:
+    """Return the variables that the model's signature names, by which it is called; None if it takes a vector."""
+    try:
+        signature = inspect.signature(forward).parameters.values()
+    except (TypeError, ValueError):  # a builtin or compiled function
+        return None
+    usable = [each for each in signature if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    required = [each.name for each in usable if each.default is each.empty]
+    found = tuple(each for each in variables if each.name in {one.name for one in usable})
+    listed = ", ".join(each.name for each in variables)
+    if not found:
+        if len(required) > 1:
+            raise InputError(
+                f"forward asks for {', '.join(required)}, but the prior has {listed}; use the same names, or let "
+                "forward take one vector"
+            )
+        return None
+    unknown = [name for name in required if name not in {each.name for each in found}]
+    if unknown:
+        raise InputError(
+            f"forward asks for {', '.join(map(repr, unknown))}, for which there is no prior; the prior has {listed}; "
+            "add it to the Prior, or give it a default value"
+        )
+    return found
+
+
+class ByKeyword:
+    """A function of named variables, as a function of the vector that has them.
+
+    Parameters
+    ----------
+    function : callable
+        Takes numbers, and arrays of the variables' shapes; with a first axis of n points if it is vectorised.
+    variables : sequence of Variable
+        The layout of the vector.
+    names : collection of str
+        Those that the function takes.
+    vectorized : bool
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        variables: Sequence[Variable],
+        names: Collection[str],
+        vectorized: bool,
+    ) -> None:
+        self.function, self.variables = function, tuple(variables)
+        self.names, self.vectorized = frozenset(names), vectorized
+
+    def __call__(self, point: np.ndarray) -> Any:
+        """Call the function with its part of a vector ``(dim,)`` or ``(n, dim)``."""
+        given: dict[str, Any] = {
+            name: value.copy() if value.ndim else float(value)
+            for name, value in split(self.variables, point).items()
+            if name in self.names
+        }
+        return self.function(**given)
+
+
+def _matched(value: Any, layout: Sequence[Variable] | None, what: str) -> list[tuple[Variable, Any]]:
+    """Return each data set with what the model returned for it."""
+    names = [] if layout is None else [each.name for each in layout]
+    if not isinstance(value, Mapping):
+        raise OutputError(
+            f"{what} must return a dict with one array for each of the data sets {', '.join(names)}, got "
+            f"{type(value).__name__}; return {{{', '.join(f'{name!r}: ...' for name in names)}}}"
+        )
+    if layout is None or set(value) != set(names):
+        expected = (
+            f"the data sets {', '.join(names)}"
+            if names
+            else "one array, since the likelihood names no data sets"
+        )
+        raise OutputError(
+            f"{what} returned outputs {', '.join(map(str, value))}, expected {expected}; rename them"
+        )
+    return [(each, value[each.name]) for each in layout]
+
+
+def _shaped(value: Any, n: int, variable: Variable, vectorized: bool, what: str) -> np.ndarray:
+    """Return outputs of one data set as rows ``(n, size)``, or raise if they do not have its shape."""
+    array = checked_real(value, what)
+    expected = (n, *variable.shape) if vectorized else variable.shape
+    if array.shape != expected:
+        raise OutputError(
+            f"{what} must return outputs of shape {expected}, as the data have, got {array.shape}; reshape or "
+            "transpose them"
+        )
+    return array.reshape(n, variable.size)
+
+
+def require_density(what: str, density: object) -> None:
+    """Raise unless an object has the methods of a `Density`."""
     if isinstance(density, type) or not isinstance(density, Density):
         raise InputError(
             f"{what} must have the methods log_density(points) and gradient(points), got "

@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 
 from leapwise.checks import require_version
-from leapwise.targets.densities import GaussianLikelihood, NormalPrior, UniformPrior
+from leapwise.targets.densities import NormalPrior, UniformPrior
+from leapwise.targets.forward import ForwardTarget
+from leapwise.targets.likelihoods import GaussianLikelihood
 from leapwise.targets.target import AnyTarget
 
 #: Nine digits, as a relative difference and as bits of a mantissa: well above what rounding changes in data that a
@@ -67,8 +69,15 @@ def identify(target: AnyTarget, version: str | None = None) -> dict[str, str]:
         "gradient": bool(target.has_gradient),
         "version": version,
     }
-    if target.emulates_outputs:
-        found |= _of_likelihood(target.likelihood) | {"prior": _of_density(target.prior)}  # type: ignore[attr-defined]
+    if isinstance(target, ForwardTarget):
+        if target.prior is None:
+            found["joint"] = _of_density(target.joint)
+        else:
+            found |= _of_likelihood(target.likelihood) | {"prior": _of_density(target.prior)}
+        if len(target.inputs) < target.dim:
+            found["inputs"] = target.inputs.tolist()
+    elif target.prior is not None:
+        found["prior"] = _of_density(target.prior)
     return {topic: json.dumps(_plain(value), allow_nan=False) for topic, value in found.items()}
 
 
@@ -196,7 +205,7 @@ def _read(value: object) -> Any:
 
 def _of_likelihood(likelihood: Any) -> dict[str, Any]:
     """Return class, data and noise of a likelihood."""
-    if type(likelihood) is not GaussianLikelihood:
+    if type(likelihood) is not GaussianLikelihood or not likelihood.is_plain:
         return {"likelihood": _of_density(likelihood)}
     noise = {"sd": _summary(likelihood.sd)}
     if likelihood._factor is not None:
@@ -218,6 +227,8 @@ def _correlations(likelihood: GaussianLikelihood) -> np.ndarray:
 def _of_density(density: Any) -> dict[str, Any]:
     """Return the class of a likelihood or prior, and its contents if they cannot change."""
     kind = type(density)
+    if callable(own := getattr(density, "identity", None)):
+        return dict(own())
     if kind in _OWN_PRIORS:
         stored, arrays = _OWN_PRIORS[kind]
         return {"class": stored} | {name: getattr(density, name) for name in arrays}

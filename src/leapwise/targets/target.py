@@ -13,9 +13,11 @@ import numpy as np
 
 from leapwise.checks import require_callable, require_dim, require_flag, require_names
 from leapwise.errors import InputError, OutputError
-from leapwise.targets.forward import ForwardTarget
+from leapwise.targets.densities import Density
+from leapwise.targets.forward import ByKeyword, ForwardTarget, draw_inside, keywords, require_density
 from leapwise.targets.returns import Values, checked_pair, checked_rows, checked_scalars
 from leapwise.targets.transforms import Bounds, Transform
+from leapwise.targets.variables import Variable, layout_of, named
 
 TargetKind = TypeVar("TargetKind", "Target", ForwardTarget)
 
@@ -25,7 +27,10 @@ class AnyTarget(Protocol):
 
     dim: int
     names: str | tuple[str, ...]
+    variables: tuple[Variable, ...]
+    coords: dict[str, list[Any]]
     transform: Transform
+    prior: Density | None
     vectorized: bool
     has_gradient: bool
 
@@ -46,6 +51,10 @@ class AnyTarget(Protocol):
         """
         ...
 
+    def is_run_at(self, parameters: np.ndarray) -> bool:
+        """Return whether a recorded log-density of -inf at parameters ``(dim,)`` is the model's: it was run there."""
+        ...
+
     def sample_start(self, rng: np.random.Generator) -> np.ndarray | None:
         """Draw parameters ``(dim,)`` from which a chain can start; None if there is no prior to draw from."""
         ...
@@ -60,9 +69,17 @@ class Target:
         Takes parameters ``(dim,)`` and returns a number; -inf outside the support. With ``vectorized=True``
         takes ``(n, dim)`` and returns ``(n,)``.
     gradient : callable, optional
-        Takes the same and returns the gradient of the log-density, ``(dim,)`` or ``(n, dim)``.
+        Takes the same and returns the gradient of the log-density (or of the log-likelihood), ``(dim,)`` or
+        ``(n, dim)``.
+    log_likelihood : callable, optional
+        Instead of `log_density`, together with `log_prior`: only it is expensive, and only it is learned by the
+        surrogate. It is not evaluated where the prior is zero. If its signature names variables of a `Prior`, it is
+        called by keyword.
+    log_prior : Prior or another Density, optional
+        The cheap prior, which stays exact. It brings the number of parameters, their names and bounds if it has them,
+        and chains start from its draws.
     dim : int
-        Number of parameters.
+        Number of parameters; not needed with a prior that knows it.
     names : str or sequence of str, optional
         One name for the whole vector (default ``"x"``), or one name for each parameter.
     bounds : pair or sequence of pairs, optional
@@ -81,21 +98,29 @@ class Target:
     >>> target = Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=3)
     >>> target
     Target(dim=3, gradient=True, vectorized=False)
+
+    An expensive likelihood and a cheap prior:
+
+    >>> from leapwise import HalfNormal, Normal, Prior
+    >>> Target(log_likelihood=lambda a, b: -((a - b) ** 2), log_prior=Prior(a=Normal(0, 1), b=HalfNormal(1.0)))
+    Target(dim=2, gradient=False, vectorized=False)
     """
 
     def __init__(
         self,
-        log_density: Callable[[np.ndarray], Any],
+        log_density: Callable[..., Any] | None = None,
         gradient: Callable[[np.ndarray], Any] | None = None,
         *,
-        dim: int,
+        log_likelihood: Callable[..., Any] | None = None,
+        log_prior: Density | None = None,
+        dim: int | None = None,
         names: str | Sequence[str] | None = None,
         bounds: Bounds | None = None,
         vectorized: bool = False,
         returns_gradient: bool = False,
         value_and_gradient: Callable[[np.ndarray], Any] | None = None,
     ) -> None:
-        require_callable("log_density", log_density)
+        log_density = _one_of(log_density, log_likelihood, log_prior)
         require_callable("gradient", gradient, optional=True)
         require_callable("value_and_gradient", value_and_gradient, optional=True)
         returns_gradient = require_flag("returns_gradient", returns_gradient)
@@ -104,10 +129,20 @@ class Target:
             raise InputError(
                 "give the gradient in one way only: gradient=, value_and_gradient= or returns_gradient=True"
             )
-        self.dim = require_dim(dim)
-        self.names = require_names(names, self.dim, default="x")
-        self.transform = Transform.from_bounds(bounds, self.dim)
+        self.prior = log_prior
+        if log_prior is None:
+            self.dim = require_dim(dim)
+            self.names = require_names(names, self.dim, default="x")
+            self.variables, self.coords = named(self.names, self.dim), dict[str, list[Any]]()
+            self.transform = Transform.from_bounds(bounds, self.dim)
+        else:
+            layout = layout_of(log_prior, "prior", dim, names, bounds)
+            self.dim, self.names, self.variables, self.coords, self.transform = layout
         self.vectorized = require_flag("vectorized", vectorized)
+        seen = keywords(log_density, self.variables) if hasattr(log_prior, "variables") else None
+        if seen is not None:
+            names_seen = [each.name for each in seen]
+            log_density = ByKeyword(log_density, self.variables, names_seen, self.vectorized)
         self.has_gradient = any(ways)
         self._log_density = log_density
         self._gradient = gradient
@@ -178,6 +213,15 @@ class Target:
                 "this Target has no gradient; give gradient=, value_and_gradient= or returns_gradient="
             )
         n, slope = len(parameters), None
+        if self.prior is not None:
+            log_prior = checked_scalars(
+                self.prior.log_density(parameters.copy()), n, True, "log_prior.log_density"
+            )
+            possible = np.isfinite(log_prior)
+            if not possible.any():
+                return Values(log_prior, np.zeros((n, self.dim)) if gradient else None, n_run=0)
+            if not possible.all():
+                return self.evaluate(parameters[possible], gradient=gradient).scatter(possible, log_prior)
         if self._returns_gradient:
             what = "log_density, with returns_gradient=True,"
             value, slope = checked_pair(
@@ -195,20 +239,52 @@ class Target:
                 )
         given = f" (it was given positions of shape {parameters.shape})" if self.vectorized else ""
         log_density = checked_scalars(value, n, self.vectorized, "log_density", given)
+        if self.prior is not None:
+            log_density = log_density + log_prior
         if not gradient:
             return Values(log_density)
         if not np.isfinite(log_density).any():  # rejected or failed already: the gradient is not needed
             return Values(log_density, np.zeros((n, self.dim)))
         if self._gradient is not None:
             slope = self._gradient(self._point(parameters))
-        return Values(log_density, checked_rows(slope, n, self.dim, self.vectorized, "gradient", given=given))
+        found = checked_rows(slope, n, self.dim, self.vectorized, "gradient", given=given)
+        if self.prior is not None:
+            found += checked_rows(
+                self.prior.gradient(parameters.copy()), n, self.dim, True, "log_prior.gradient"
+            )
+        return Values(log_density, found)
+
+    def is_run_at(self, parameters: np.ndarray) -> bool:
+        """Return whether the model is run at parameters ``(dim,)``: where the prior is not zero."""
+        return self.prior is None or bool(np.isfinite(self.prior.log_density(parameters[None]))[0])
 
     def sample_start(self, rng: np.random.Generator) -> np.ndarray | None:
-        """Return None: a bare log-density has no prior to draw from."""
-        return None
+        """Draw parameters from the prior, if there is one that can be drawn from; otherwise return None."""
+        return None if self.prior is None else draw_inside(self.prior, self.transform, rng)
 
     def _point(self, parameters: np.ndarray) -> np.ndarray:
         return (parameters if self.vectorized else parameters[0]).copy()
+
+
+def _one_of(log_density: Any, log_likelihood: Any, log_prior: Any) -> Callable[..., Any]:
+    """Return the expensive function, or raise unless it is given in one way, and a prior with a likelihood."""
+    if log_likelihood is None:
+        if log_prior is not None:
+            raise InputError(
+                "log_prior= goes with log_likelihood=; give both, or a log_density that has the prior in it"
+            )
+        require_callable("log_density", log_density)
+        assert log_density is not None
+        return log_density
+    require_callable("log_likelihood", log_likelihood)
+    if log_density is not None:
+        raise InputError("log_density and log_likelihood= were both given; give one of them")
+    if log_prior is None:
+        raise InputError(
+            "log_likelihood= needs log_prior=, such as a Prior; or give log_density with the prior in it"
+        )
+    require_density("log_prior", log_prior)
+    return log_likelihood
 
 
 class _MadeByFactory:
