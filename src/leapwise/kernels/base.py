@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -37,6 +38,8 @@ class State:
         A Riemannian metric and its values at the positions.
     known_force : KnownForce, optional
         A surrogate and its values at the positions.
+    outputs : ndarray of shape (chains, m), optional
+        Outputs of the forward model at the positions; NaN in rows where they are not known.
     """
 
     position: np.ndarray
@@ -44,11 +47,29 @@ class State:
     gradient: np.ndarray | None = None
     known_metric: tuple[RiemannianMetric, InvertedMetric] | None = None
     known_force: KnownForce | None = None
+    outputs: np.ndarray | None = None
 
     @classmethod
     def from_evaluation(cls, evaluation: Evaluation) -> State:
         """Return the state of chains at evaluated positions."""
-        return cls(evaluation.position, evaluation.potential, evaluation.gradient)
+        return cls(evaluation.position, evaluation.potential, evaluation.gradient, outputs=evaluation.outputs)
+
+    def with_outputs(self, evaluations: Sequence[Evaluation], before: State | None = None) -> State:
+        """Return this state with the outputs of its positions, from evaluations or from the state before.
+
+        A kernel need not carry outputs along: whatever it did, the chain is where it was, or at a position that was
+        evaluated on the way, to the last bit.
+        """
+        known = [each for each in evaluations if each.outputs is not None]
+        if before is not None and before.outputs is not None:
+            known = [Evaluation(before.position, before.potential, outputs=before.outputs), *known]
+        if not known:
+            return self
+        outputs = np.full((len(self.position), known[-1].outputs.shape[1]), np.nan)  # type: ignore[union-attr]
+        for each in known:
+            chain, row = np.nonzero((self.position[:, None] == each.position[None]).all(axis=2))
+            outputs[chain] = each.outputs[row]  # type: ignore[index]
+        return replace(self, outputs=outputs)
 
     def accept(self, accepted: np.ndarray, proposal: State) -> State:
         """Return the proposal's rows where it was accepted, and this state's rows elsewhere."""

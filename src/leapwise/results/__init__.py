@@ -4,7 +4,7 @@ Nothing here samples. A `Run` holds arrays; everything else is computed from the
 """
 
 from leapwise.results.diagnostics import logged_warnings, warnings_for
-from leapwise.results.run import Cost, LazyRecord, Record, Run, SurrogateReport, TargetReport
+from leapwise.results.run import Cost, LazyRecord, Record, Run, SurrogateReport, TargetReport, load
 from leapwise.results.summary import Summary
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Summary",
     "SurrogateReport",
     "TargetReport",
+    "load",
     "logged_warnings",
     "warnings_for",
 ]

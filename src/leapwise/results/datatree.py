@@ -1,11 +1,11 @@
-"""A run as an ArviZ `DataTree` and as a netCDF file, and values in the form that JSON and netCDF can hold."""
+"""A run as an ArviZ `DataTree` and as a netCDF file, and back; values in the form that JSON and netCDF can hold."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leapwise.errors import InputError, MissingExtraError
+from leapwise.results.predictive import predictive_groups
+from leapwise.targets.variables import Variable, split
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -42,23 +44,37 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
-def to_datatree(run: Run) -> DataTree:
-    """Return a run in ArviZ's schema; the same call works with old and new versions of arviz-base."""
+def to_datatree(run: Run, predictive: bool | None = None) -> DataTree:
+    """Return a run in ArviZ's schema; the same call works with old and new versions of arviz-base.
+
+    Parameters
+    ----------
+    run : Run
+    predictive : bool, optional
+        As for `leapwise.results.predictive.predictive_groups`.
+    """
     from arviz_base import from_dict  # slow to import: it brings xarray and pandas
 
-    groups = {"posterior": _variables(run.names, run.draws), "sample_stats": run.posterior.stats}
+    groups = {"posterior": _variables(run.variables, run.draws), "sample_stats": run.posterior.stats}
     if run.warmup.draws.shape[1]:
-        groups["warmup_posterior"] = _variables(run.names, run.warmup.draws)
+        groups["warmup_posterior"] = _variables(run.variables, run.warmup.draws)
         groups["warmup_sample_stats"] = run.warmup.stats
-    groups = {name: variables for name, variables in groups.items() if variables}
+    of_outputs = predictive_groups(run, predictive)
+    groups = {name: variables for name, variables in (groups | of_outputs).items() if variables}
     attrs = attributes(run)
     tree: DataTree = from_dict(
         groups,
         sample_dims=["chain", "draw"],
         save_warmup=True,  # arviz-base's own default drops the warm-up
         check_conventions=False,  # having more chains than draws is allowed here
+        coords=run.coords,
+        dims={_variable(each.name): list(each.dims) for each in run.variables if each.dims},
         attrs={name: attrs for name in groups},
     )
+    if run.posterior.every > 1:  # outputs of some of the draws only
+        for name in {"predictions", "posterior_predictive", "log_likelihood"} & set(of_outputs):
+            data = tree[name].dataset
+            tree[name].dataset = data.assign_coords(draw=run.posterior.every * np.arange(data.sizes["draw"]))
     if run.surrogate is not None:
         tree["surrogate"] = surrogate_group(run.surrogate)
     return tree
@@ -89,6 +105,10 @@ def attributes(run: Run) -> dict[str, Any]:
         "complete": int(run.complete),
         "settings": json.dumps(plain(run.settings)),
         "versions": json.dumps(plain(run.versions)),
+        "names": json.dumps(run.names),
+        "variables": json.dumps([asdict(each) for each in run.variables]),
+        "target": json.dumps(None if run.target is None else plain(asdict(run.target))),
+        "failures": json.dumps(None if run.failures is None else run.failures.tolist()),
         **_cost("", run.posterior),
         **_cost("warmup_", run.warmup),
     }
@@ -121,11 +141,16 @@ def require_netcdf(path: str | os.PathLike[str]) -> Path:
             f"draws are saved as netCDF, so the name of the file must end in .nc, got {str(file)!r}; "
             f"give {str(file.with_suffix('.nc') if file.name else 'run.nc')!r}"
         )
+    require_netcdf_libraries()
+    return require_writable(file)
+
+
+def require_netcdf_libraries() -> None:
+    """Raise unless netCDF files can be written and read."""
     if find_spec("h5netcdf") is None or find_spec("h5py") is None:
         raise MissingExtraError(
             "saving needs h5netcdf and h5py, which are not installed; pip install 'leapwise[netcdf]'"
         )
-    return require_writable(file)
 
 
 def require_writable(path: str | os.PathLike[str]) -> Path:
@@ -144,10 +169,97 @@ def require_writable(path: str | os.PathLike[str]) -> Path:
     return file
 
 
-def _variables(names: str | tuple[str, ...], draws: np.ndarray) -> dict[str, np.ndarray]:
-    if isinstance(names, str):
-        return {_variable(names): draws}
-    return {_variable(name): draws[:, :, i] for i, name in enumerate(names)}
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Return the arguments of the `Run` that a netCDF file holds, as `save` wrote it, with dicts for its records."""
+    require_netcdf_libraries()
+    from xarray import open_datatree
+
+    try:
+        with open_datatree(path, engine="h5netcdf") as opened:
+            tree = opened.load()
+    except (OSError, ValueError) as error:
+        raise InputError(f"cannot read {path}: {error}; give a file that run.save() wrote") from error
+    attrs = tree["posterior"].attrs if "posterior" in tree else {}
+    if "variables" not in attrs:
+        raise InputError(
+            f"{path} was not written by run.save(), or by an earlier version; open it with xarray"
+        )
+    variables = tuple(
+        Variable(each["name"], tuple(each["shape"]), None if each["dims"] is None else tuple(each["dims"]))
+        for each in json.loads(attrs["variables"])
+    )
+    names, failures = json.loads(attrs["names"]), json.loads(attrs["failures"])
+    dims = {dim for each in variables for dim in each.dims or ()}
+    draws, stats = _read_record(tree, "", variables)
+    warmup_draws, warmup_stats = _read_record(tree, "warmup_", variables)
+    if warmup_draws is None:
+        warmup_draws = draws[:, :0]
+    outputs = None
+    if "predictions" in tree:
+        parts = [each.to_numpy() for each in tree["predictions"].data_vars.values()]
+        outputs = np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts], axis=2)
+    return {
+        "names": names if isinstance(names, str) else tuple(names),
+        "variables": variables,
+        "coords": {dim: tree["posterior"].coords[dim].to_numpy().tolist() for dim in dims},
+        "posterior": {"draws": draws, "stats": stats, "cost": _read_cost(attrs, ""), "outputs": outputs},
+        "warmup": {"draws": warmup_draws, "stats": warmup_stats, "cost": _read_cost(attrs, "warmup_")},
+        "settings": json.loads(attrs["settings"]),
+        "seed": int(attrs["random_seed"]) if "random_seed" in attrs else None,
+        "versions": json.loads(attrs["versions"]),
+        "complete": bool(attrs["complete"]),
+        "n_adaptive": int(attrs["n_adaptive"]),
+        "surrogate": _read_surrogate(tree["surrogate"]) if "surrogate" in tree else None,
+        "failures": None if failures is None else np.array(failures).reshape(-1, draws.shape[2]),
+        "target": _numbers(json.loads(attrs["target"])),
+    }
+
+
+def _read_record(
+    tree: Any, prefix: str, variables: tuple[Variable, ...]
+) -> tuple[Any, dict[str, np.ndarray]]:
+    """Return the draws ``(chains, draws, dim)`` of a phase, None if it has none, and its statistics."""
+    group, stats = f"{prefix}posterior", f"{prefix}sample_stats"
+    if group not in tree:
+        return None, {}
+    parts = [tree[group][_variable(each.name)].to_numpy() for each in variables]
+    draws = np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts], axis=2)
+    found = tree[stats].data_vars.items() if stats in tree else ()
+    return draws, {str(name): each.to_numpy() for name, each in found}
+
+
+def _read_cost(attrs: Mapping[Any, Any], prefix: str) -> dict[str, Any]:
+    """Return the fields of a `Cost`."""
+    names = {name.removeprefix(prefix): name for name in attrs if name.startswith(f"{prefix}n_")}
+    names |= {name: prefix + name for name in ("value_seconds", "gradient_seconds", "in_parallel")}
+    found = {name: attrs[key] for name, key in names.items()}
+    found["in_parallel"] = bool(found["in_parallel"])
+    found["seconds"] = attrs["tuning_time" if prefix else "sampling_time"]
+    return {
+        name: int(value) if name.startswith("n_") else value if isinstance(value, bool) else float(value)
+        for name, value in found.items()
+        if name != "n_adaptive"
+    }
+
+
+def _read_surrogate(group: Any) -> dict[str, Any]:
+    """Return the fields of a `SurrogateReport`."""
+    history = np.stack([group["n_exact"].to_numpy(), group["discrepancy_sd"].to_numpy()], axis=1)
+    found = {
+        str(name): each.item() if isinstance(each, np.generic) else each for name, each in group.attrs.items()
+    }
+    return found | {"history": history.astype(float), "has_gradient": bool(found["has_gradient"])}
+
+
+def _numbers(report: dict[str, Any] | None) -> dict[str, Any] | None:
+    """Return a report with NaN where JSON had to hold None."""
+    return (
+        None if report is None else {name: np.nan if each is None else each for name, each in report.items()}
+    )
+
+
+def _variables(variables: Sequence[Variable], draws: np.ndarray) -> dict[str, np.ndarray]:
+    return {_variable(name): each for name, each in split(variables, draws).items()}
 
 
 def _variable(name: str) -> str:

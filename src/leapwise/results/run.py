@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from leapwise.errors import InputError
 from leapwise.results import datatree
 from leapwise.results.summary import Summary, summarise
-from leapwise.targets import AnyTarget, GaussianLikelihood
+from leapwise.targets import AnyTarget, ForwardTarget, GaussianLikelihood
+from leapwise.targets.variables import Variable, named, split
 
 if TYPE_CHECKING:
     from xarray import DataTree
@@ -116,9 +118,9 @@ class TargetReport:
     def of(cls, target: AnyTarget, *evaluated: EvaluatedPositions | None) -> TargetReport:
         """Describe a target, from its lowest known potential too; nothing is evaluated."""
         likelihood = getattr(target, "likelihood", None)
-        kind = likelihood is not None, target.has_gradient, not target.transform.is_identity
+        kind = target.emulates_outputs, target.has_gradient, not target.transform.is_identity
         some = [each for each in evaluated if each is not None and len(each.position)]
-        if not isinstance(likelihood, GaussianLikelihood) or not some:
+        if not isinstance(likelihood, GaussianLikelihood) or not likelihood.is_plain or not some:
             return cls(*kind)
         best = min(some, key=lambda each: float(each.potential.min()))
         return cls(*kind, _misfit(target, best), likelihood.data.size)
@@ -140,6 +142,7 @@ def _misfit(target: AnyTarget, evaluated: EvaluatedPositions) -> float:
     likelihood, prior = target.likelihood, target.prior  # type: ignore[attr-defined]
     with np.errstate(all="ignore"):
         best = likelihood.log_density(likelihood.data[None])
+        assert prior is not None
         others = np.ravel(prior.log_density(target.transform.to_parameters(position)))
         others = others + target.transform.log_jacobian(position)
         return float(2.0 * (best + others + evaluated.potential[lowest])[0])
@@ -230,11 +233,17 @@ class Record:
         were. Where chains jump between modes ``mode``, the number of the draw's mode, from 1 (0 is unknown).
     cost : Cost
         What the phase cost.
+    outputs : ndarray of shape (chains, kept, m) or None
+        Outputs of the forward model at draws 0, `every`, 2 `every`, ...
+    every : int
+        Outputs of every so many draws are kept; 0 for none.
     """
 
     draws: np.ndarray
     stats: dict[str, np.ndarray]
     cost: Cost
+    outputs: np.ndarray | None = None
+    every: int = 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -267,6 +276,12 @@ class Run:
         Parameters at which the target failed, also when retried, warm-up included.
     target : TargetReport or None
         The kind of target, and how well it fits its data.
+    variables : tuple of Variable
+        The layout of the parameters: ``run["k"]`` has the draws of the variable k in its shape.
+    coords : dict of str to list
+        Labels along the dims of variables.
+    model : ForwardTarget or None
+        The target, if it is a forward model; predictions are computed from it.
 
     Examples
     --------
@@ -293,6 +308,22 @@ class Run:
     surrogate: SurrogateReport | None = None
     failures: np.ndarray | None = None
     target: TargetReport | None = None
+    variables: tuple[Variable, ...] = ()
+    coords: dict[str, list[Any]] = field(default_factory=dict)
+    model: ForwardTarget | None = None
+
+    def __post_init__(self) -> None:
+        if not self.variables:
+            object.__setattr__(self, "variables", named(self.names, self.draws.shape[2]))
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        """Return the draws of a variable by its name, ``(chains, draws, *shape)``."""
+        found = split(self.variables, self.draws)
+        if name not in found:
+            raise InputError(
+                f"there is no variable {name!r} in this run, which has {', '.join(found)}; take one of these"
+            )
+        return found[name]
 
     def __repr__(self) -> str:
         chains, draws, dim = self.draws.shape
@@ -345,16 +376,25 @@ class Run:
         """
         return summarise(self, show_all=all)
 
-    def to_datatree(self) -> DataTree:
+    def to_datatree(self, predictive: bool | None = None) -> DataTree:
         """Return an ArviZ `DataTree`: posterior, sample_stats, and the same of warm-up if its steps were recorded.
 
-        A self-tuned run also has a group ``surrogate``: exact evaluations and sd(D) of each round of warm-up, and the
-        other fields of `SurrogateReport` as attributes.
+        A run of a `ForwardTarget` also has ``predictions`` (outputs of the model at the draws), and with one of our
+        likelihoods ``observed_data``, ``posterior_predictive`` (replicated data, seeded) and ``log_likelihood`` (of
+        each datum), so that `arviz_stats.loo` and predictive checks work. None of them costs an evaluation. A
+        self-tuned run has a group ``surrogate``: exact evaluations and sd(D) of each round of warm-up, and the other
+        fields of `SurrogateReport` as attributes.
+
+        Parameters
+        ----------
+        predictive : bool, optional
+            Whether to make ``posterior_predictive`` and ``log_likelihood``; by default if the outputs take at most
+            64 MiB.
         """
-        return datatree.to_datatree(self)
+        return datatree.to_datatree(self, predictive)
 
     def save(self, path: str | PathLike[str]) -> Path:
-        """Write the `DataTree` to a netCDF file, which `xarray.open_datatree` reads; its name must end in .nc.
+        """Write the `DataTree` to a netCDF file, which `load` and `xarray.open_datatree` read; its name ends in .nc.
 
         The folder is made if it is missing; an older file of that name is replaced once the new one is complete.
         Needs the extra ``netcdf``.
@@ -371,31 +411,57 @@ class Run:
         return plot_surrogate(self, path)
 
 
+def load(path: str | PathLike[str]) -> Run:
+    """Return the run that `Run.save` wrote: draws, statistics, cost and reports; not its kernel, model or training set.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import leapwise as lw
+    >>> target = lw.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=2, names=["a", "b"])
+    >>> run = lw.sample(target, draws=50, chains=2, random_seed=1)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = lw.load(run.save(f"{folder}/run.nc"))
+    >>> bool((again["a"] == run["a"]).all()), str(again.summary()) == str(run.summary())
+    (True, True)
+    """
+    parts = datatree.read(path)
+    for phase in ("posterior", "warmup"):
+        parts[phase] = Record(**parts[phase] | {"cost": Cost(**parts[phase]["cost"])})
+    for name, kind in (("surrogate", SurrogateReport), ("target", TargetReport)):
+        parts[name] = None if parts[name] is None else kind(**parts[name])
+    return Run(**parts)
+
+
 class LazyRecord(Record):
     """A record that stays on disk until its draws or statistics are first asked for.
 
     Parameters
     ----------
     load : callable
-        Returns draws ``(chains, draws, dim)`` and statistics.
+        Returns draws ``(chains, draws, dim)``, statistics and outputs.
     shape : tuple of int
         Of the draws, which is known without reading them.
     cost : Cost
+    every : int
+        As for `Record`.
 
     Examples
     --------
-    >>> record = LazyRecord(lambda: (np.zeros((4, 10, 2)), {}), (4, 10, 2), Cost())
+    >>> record = LazyRecord(lambda: (np.zeros((4, 10, 2)), {}, None), (4, 10, 2), Cost())
     >>> record.shape, record.draws.shape
     ((4, 10, 2), (4, 10, 2))
     """
 
     def __init__(
         self,
-        load: Callable[[], tuple[np.ndarray, dict[str, np.ndarray]]],
+        load: Callable[[], tuple[np.ndarray, dict[str, np.ndarray], np.ndarray | None]],
         shape: tuple[int, int, int],
         cost: Cost,
+        every: int = 0,
     ) -> None:
         object.__setattr__(self, "cost", cost)
+        object.__setattr__(self, "every", every)
         object.__setattr__(self, "_load", load)
         object.__setattr__(self, "_shape", shape)
 
@@ -405,9 +471,13 @@ class LazyRecord(Record):
         return self._shape
 
     def __getattr__(self, name: str) -> Any:
-        if name not in ("draws", "stats"):
+        if name not in ("draws", "stats", "_outputs"):
             raise AttributeError(name)
-        draws, stats = self._load()
-        object.__setattr__(self, "draws", draws)
-        object.__setattr__(self, "stats", stats)
+        for each, value in zip(("draws", "stats", "_outputs"), self._load(), strict=True):
+            object.__setattr__(self, each, value)
         return getattr(self, name)
+
+    @property
+    def outputs(self) -> np.ndarray | None:
+        """Outputs of the forward model."""
+        return self._outputs

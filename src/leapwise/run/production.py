@@ -47,6 +47,8 @@ class ChainGroup:
         Number of steps to make.
     store : RunStore, optional
         Writes draws and states to disk; without it everything stays in memory.
+    every : int
+        Outputs of every so many draws are kept; 0 for none.
 
     Attributes
     ----------
@@ -67,6 +69,7 @@ class ChainGroup:
     evaluator: Evaluator
     n_steps: int
     store: RunStore | None = None
+    every: int = 0
     n_done: int = 0
     seconds: float = 0.0
     counts_before: Counts = field(default_factory=Counts)
@@ -77,7 +80,7 @@ class ChainGroup:
         self._last_saved = 0.0
         self._between_steps = True
         room = self.n_steps if self.store is None else min(self.n_steps, STEPS_PER_BLOCK)
-        self._recorder = Recorder(len(self.state.position), room, self.state.position.shape[1])
+        self._recorder = Recorder(len(self.state.position), room, self.state.position.shape[1], self.every)
 
     @property
     def counts(self) -> Counts:
@@ -99,6 +102,7 @@ class ChainGroup:
         self.state, self.streams = checkpoint.state, checkpoint.streams
         self.evaluator.restore(checkpoint.counts, checkpoint.failures, checkpoint.proven, checkpoint.index)
         self.n_done, self.seconds = checkpoint.n_done, checkpoint.seconds
+        self._recorder.n_before = self.n_done
 
     def begin_step(self) -> None:
         """Prepare for a step; random numbers may be used from now on."""
@@ -106,11 +110,15 @@ class ChainGroup:
             self._started = self._last_saved = time.perf_counter()
         if self.evaluator.replay is not None:
             self.evaluator.replay.step = self.n_done
+        if self.every:
+            self.evaluator.recent = []
         self._between_steps = False
 
     def end_step(self, after: State, info: Info) -> None:
         """Record a step; save if it is time to."""
         self.tuner.learn(self.state, after, info)
+        if self.evaluator.recent is not None:
+            after = after.with_outputs(self.evaluator.recent, self.state)
         self.state = after
         self._recorder.add(after, info)
         self.n_done += 1
@@ -154,7 +162,7 @@ class ChainGroup:
         if self.store is not None:
             first = self.n_done - here.n_steps
             here = joined([*self.store.blocks(self.sequence, first), here])
-        return here.first(self.n_steps)
+        return here.first(self.n_steps, max(self.every, 1))
 
 
 def draw(

@@ -35,10 +35,11 @@ from leapwise.run.automatic import Adapted, adapt, learn_from_hmc, plan_for, req
 from leapwise.run.ledgers import starts
 from leapwise.run.production import ChainGroup, draw, draw_in_threads, showing
 from leapwise.run.progress import Progress
-from leapwise.run.recorder import Block, Recorder, beside, in_parameters
+from leapwise.run.recorder import Block, Recorder, beside, in_parameters, keep_every
 from leapwise.run.request import DEFAULT_TUNE, Request, describe, needs_gradient, versions
 from leapwise.run.store import RunStore, one_chain
 from leapwise.surrogates import TrainingSet
+from leapwise.targets import ForwardTarget
 from leapwise.warmup import Auto, NoWarmup, Training, Warmup, find_start, tuner_for, warmup_for
 
 #: After these steps of HMC's own warm-up a surrogate is trained on what HMC has seen. They are ends of its windows,
@@ -62,6 +63,8 @@ class Runner:
         The ledger of the run.
     known : list of Evaluation, optional
         Evaluations of earlier runs to learn from.
+    keep_outputs : bool or int, optional
+        As for `sample`.
     """
 
     def __init__(
@@ -71,9 +74,12 @@ class Runner:
         engine: Engine | None = None,
         store: RunStore | None = None,
         known: list[Evaluation] | None = None,
+        keep_outputs: bool | int | None = None,
     ) -> None:
         self.request, self.evaluator, self.engine, self.store = request, evaluator, engine, store
-        self.known = known or []
+        self.known, self.keep_outputs = known or [], keep_outputs
+        #: Outputs of every so many draws are kept; 0 for none.
+        self.every = 0
         self.streams = Streams(request.seed, request.chains)
         self.method = request.method
         #: Recorded steps of warm-up; the adaptation of a surrogate makes none.
@@ -136,12 +142,17 @@ class Runner:
         if isinstance(self.method, Auto):
             self._adapt(self.method, progress)
         else:
+            self.evaluator.recent = [] if self.request.target.emulates_outputs else None
             self.state = find_start(
                 self.evaluator, self.streams, self.request.init, needs_gradient(self.method)
             )
         if self.kernel is None:
             self._tune(progress)
+        assert self.state is not None
+        if self._adaptation is not None:
+            self.state = self.state.with_outputs(self._adaptation.all_evaluations)
         self.evaluator.observe(None)
+        self.evaluator.recent = None
         self._warmup_done = self._warmup_record()
         if self.store is not None:
             self._save_warm_up(self.store)
@@ -174,6 +185,7 @@ class Runner:
         self._warmup = warmup_for(self.method, self.n_tune, evaluator, streams, self.state)
         if self._warmup.start is not None:
             self.state = self._warmup.start
+        self._carry_outputs(None)
         self._n_metrics = self._warmup.n_metrics
         progress.start("warm-up" if self.report is None else "fall-back", self.n_tune)
         self._recorder = Recorder(streams.n_chains, self.n_tune, self.request.target.dim)
@@ -185,6 +197,7 @@ class Runner:
                 evaluator.replay.step = step
             before = self.state
             self.state, info = self._warmup.kernel.step(streams, before, evaluator)
+            self._carry_outputs(before)
             self._warmup.learn(before, self.state, info)
             self._recorder.add(self.state, info)
             progress.advance(evaluator.counts.n_exact, float(info.acceptance_rate.mean()))
@@ -200,6 +213,12 @@ class Runner:
         self._n_metrics = self._warmup.n_metrics
         if (training := getattr(self._warmup, "training", None)) is not None:
             self.training = training
+
+    def _carry_outputs(self, before: State | None) -> None:
+        """Give the state the outputs of its positions, if there are any."""
+        if self.evaluator.recent is not None and self.state is not None:
+            self.state = self.state.with_outputs(self.evaluator.recent, before)
+            self.evaluator.recent.clear()
 
     def _retry(self, progress: Progress) -> bool:
         """Train a surrogate on what HMC has seen so far; return whether it is trusted to draw after all."""
@@ -254,6 +273,9 @@ class Runner:
         """Return the chain groups of the draws, continued from their checkpoints if there are some."""
         assert self.kernel is not None and self.state is not None
         evaluator, streams, store = self.evaluator, self.streams, self.store
+        if self.state.outputs is not None:
+            self.every = keep_every(self.keep_outputs, self._n_draws, self.state.outputs.shape[1])
+            self.every = self.every if store is None else store.outputs_every(self.every)
         tuner = tuner_for(self.method, self.kernel, evaluator, streams)
         is_frozen = isinstance(tuner, NoWarmup)  # otherwise the kernel still learns, from all chains together
         if store is not None and not (store.saves_states and is_frozen):
@@ -268,13 +290,16 @@ class Runner:
                     self._evaluator_of(chain),
                     self.request.draws,
                     store,
+                    self.every,
                 )
                 for chain in range(streams.n_chains)
             ]
         else:
             if evaluator.replay is not None:
                 evaluator.replay.phase = "draws"
-            groups = [ChainGroup(0, tuner, streams, self.state, evaluator, self.request.draws, store)]
+            groups = [
+                ChainGroup(0, tuner, streams, self.state, evaluator, self.request.draws, store, self.every)
+            ]
             groups[0].counts_before = evaluator.counts.copy()
         for group in groups:
             if store is not None and (checkpoint := store.checkpoint(group.sequence)) is not None:
@@ -305,6 +330,9 @@ class Runner:
         kernel = self.kernel if tuner is None else tuner.kernel
         return Run(
             names=request.target.names,
+            variables=request.target.variables,
+            coords=request.target.coords,
+            model=request.target if isinstance(request.target, ForwardTarget) else None,
             posterior=self._draws_record(),
             warmup=self._warmup_record() if self._warmup_done is None else self._warmup_done,
             settings=self._settings(kernel),
@@ -347,9 +375,10 @@ class Runner:
         if self.store is not None and not any(group.n_in_memory for group in self.groups):
             n_steps = min(min(group.n_done, group.n_steps) for group in self.groups)
             sequences = [group.sequence for group in self.groups]
-            if (lazy := self.store.lazy_record(sequences, self.request.chains, n_steps, cost)) is not None:
+            lazy = self.store.lazy_record(sequences, self.request.chains, n_steps, cost, self.every)
+            if lazy is not None:
                 return lazy
-        return self._record(beside([group.block() for group in self.groups]), cost)
+        return self._record(beside([group.block() for group in self.groups], max(self.every, 1)), cost)
 
     def _warmup_record(self) -> Record:
         seconds = time.perf_counter() - self._started
@@ -366,7 +395,9 @@ class Runner:
         """Return a block in the user's coordinates."""
         if "n_metrics" in block.stats:
             cost = cost + Cost(n_metrics=int(block.stats["n_metrics"].sum()))
-        return Record(in_parameters(block.positions, self.request.target), block.stats, cost)
+        return Record(
+            in_parameters(block.positions, self.request.target), block.stats, cost, block.outputs, self.every
+        )
 
     def _training_set(self) -> TrainingSet | None:
         """Return the surrogate's training set, or what it would have been if warm-up did not end."""

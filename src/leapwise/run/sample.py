@@ -13,9 +13,10 @@ from os import PathLike
 from types import FrameType
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import ArrayLike
 
-from leapwise.checks import require_flag, require_version
+from leapwise.checks import require_flag, require_version, require_whole
 from leapwise.errors import InputError, LedgerMismatch
 from leapwise.execution import BlasThreads, Evaluation, Evaluator, engine_for
 from leapwise.results import Run, logged_warnings
@@ -50,6 +51,7 @@ def sample(
     ledger: str | PathLike[str] | None = None,
     version: str | None = None,
     learn_from: Sequence[str | PathLike[str]] | None = None,
+    keep_outputs: bool | int | None = None,
     executor: Executor | Callable[[], Executor] | None = None,
     cores: int | None = None,
 ) -> Run:
@@ -108,6 +110,9 @@ def sample(
         Ledgers of earlier runs of the same target, with any settings. The surrogate is trained on their evaluations
         too, and chains start where they found the posterior. One position of each is evaluated again, to check that
         the target has not changed.
+    keep_outputs : bool or int, optional
+        Of a `ForwardTarget`: whether the model's outputs at the draws are kept, or of every so many draws. They cost no
+        further evaluation. By default all, or as many as fit into 256 MiB. A ledger keeps to what its first call said.
     executor : concurrent.futures.Executor or callable, optional
         Where to evaluate: a pool of threads or processes, ``Client.get_executor()`` of Dask, an MPI pool; or a
         function that makes one, which is called again if the pool breaks. In warm-up the evaluations of a round run at
@@ -134,6 +139,8 @@ def sample(
     if progressbar is not None:
         require_flag("progressbar", progressbar)
     require_version(version)
+    if keep_outputs is not None and not isinstance(keep_outputs, (bool, np.bool_)):
+        require_whole("keep_outputs", keep_outputs, 0)
     seed = read_seed(random_seed)
     request = Request(target, given, chains, draws, tune, seed, init, max_evaluations)
     request.check()
@@ -169,7 +176,8 @@ def sample(
                 replay=None if store is None else store.replay(0),
                 threads=threads,
             )
-            run = Runner(request, evaluator, engine if on_executor else None, store, known).run(progressbar)
+            runner = Runner(request, evaluator, engine if on_executor else None, store, known, keep_outputs)
+            run = runner.run(progressbar)
         for warning in logged_warnings(run):
             _LOG.warning("%s", warning)
         return run

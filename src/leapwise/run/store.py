@@ -37,7 +37,7 @@ from leapwise.run.request import Request, describe, versions
 from leapwise.storage import Header, Ledger, LedgerWarning
 from leapwise.storage.replay import Replay
 from leapwise.surrogates.base import fingerprint
-from leapwise.targets import AnyTarget
+from leapwise.targets import AnyTarget, ForwardTarget
 from leapwise.targets.identity import differences, identify
 from leapwise.warmup import Auto
 
@@ -52,6 +52,7 @@ _N_FIRST_ROWS = 50
 MOST_CHANGES = 3
 #: Names of checkpoints.
 _METHOD, _WARM_UP, _KNOWN, _ASKED, _SURROGATE = "method", "warm-up", "known", "asked", "surrogate"
+_OUTPUTS = "outputs"
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +212,9 @@ class RunStore:
         state, meta = pack(dict(vars(checkpoint)), self._references)
         stats = {f"stats {name}": each for name, each in block.stats.items()}
         with self.ledger.transaction():
-            self.ledger.save(_block_name(sequence, first), {"positions": block.positions, **stats}, {})
+            outputs = {} if block.outputs is None else {"outputs": block.outputs}
+            arrays = {"positions": block.positions, **outputs, **stats}
+            self.ledger.save(_block_name(sequence, first), arrays, {})
             self.ledger.save(f"state {sequence}", state, {"n_done": checkpoint.n_done, "archive": meta})
 
     def checkpoint(self, sequence: int) -> Checkpoint | None:
@@ -241,27 +244,43 @@ class RunStore:
                     f"the ledger {self.ledger.path} lacks the draws of sequence {sequence} from step {done} on, though "
                     "its checkpoint says that they were made; go back to a backup"
                 )
-            yield Block(positions, {name.removeprefix("stats "): each for name, each in arrays.items()})
+            outputs = arrays.pop("outputs", None)
+            stats = {name.removeprefix("stats "): each for name, each in arrays.items()}
+            yield Block(positions, stats, outputs)
             done += positions.shape[1]
 
-    def lazy_record(self, sequences: Sequence[int], n_chains: int, n_steps: int, cost: Cost) -> Record | None:
+    def outputs_every(self, every: int) -> int:
+        """Return every how many draws outputs are kept: as the first call of this run said."""
+        known = self._meta(_OUTPUTS)
+        if not known:
+            self.ledger.save(_OUTPUTS, {}, {"every": every})
+        return int(known.get("every", every))
+
+    def lazy_record(
+        self, sequences: Sequence[int], n_chains: int, n_steps: int, cost: Cost, every: int = 0
+    ) -> Record | None:
         """Return saved draws that stay on disk until they are used; None if they are few."""
         target = self.target
         assert target is not None
         n_statistics = 12  # about as many as kernels have
-        if n_chains * n_steps * (target.dim + n_statistics) * 8 < MAX_DRAWS_BYTES:
+        n_numbers = target.dim + n_statistics
+        if every and isinstance(target, ForwardTarget):
+            n_numbers += sum(each.size for each in target.output_variables) // every
+        if n_chains * n_steps * n_numbers * 8 < MAX_DRAWS_BYTES:
             return None
         path = self.ledger.path
 
-        def load() -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        def load() -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray | None]:
+            step = max(every, 1)
             with Ledger.read(path) as ledger:
                 store = RunStore(ledger)
-                found = beside(
-                    [joined(list(store.blocks(each, n_steps))).first(n_steps) for each in sequences]
-                )
-            return in_parameters(found.positions, target), found.stats
+                blocks = [
+                    joined(list(store.blocks(each, n_steps))).first(n_steps, step) for each in sequences
+                ]
+            found = beside(blocks, step)
+            return in_parameters(found.positions, target), found.stats, found.outputs
 
-        return LazyRecord(load, (n_chains, n_steps, target.dim), cost)
+        return LazyRecord(load, (n_chains, n_steps, target.dim), cost, every)
 
     def close(self) -> None:
         """Close the ledger."""
@@ -288,7 +307,8 @@ def one_chain(state: State, chain: int) -> State:
     """Return the state of one chain, without what is known of a surrogate or metric: its first step computes that."""
     rows = slice(chain, chain + 1)
     gradient = None if state.gradient is None else np.array(state.gradient[rows])
-    return State(np.array(state.position[rows]), np.array(state.potential[rows]), gradient)
+    outputs = None if state.outputs is None else np.array(state.outputs[rows])
+    return State(np.array(state.position[rows]), np.array(state.potential[rows]), gradient, outputs=outputs)
 
 
 def _block_name(sequence: int, first: int) -> str:
