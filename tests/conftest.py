@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Callable
 
 import numpy as np
@@ -37,3 +38,9 @@ def central_differences() -> Callable[..., np.ndarray]:
         return (ahead - behind) / (2 * step)
 
     return gradient
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let Ctrl-C interrupt, also where tests run in the background: shells ignore SIGINT there."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import numpy as np
@@ -11,13 +12,14 @@ from mutations_hmc import forget
 
 import leapwise.kernels.trajectory
 import leapwise.kernels.transition
-from leapwise import SurrogateHMC, SurrogateTransition
+from leapwise import SurrogateHMC, SurrogateTransition, Target, Whitening
 from leapwise.dynamics import plain_leapfrog, split_flow
 from leapwise.kernels.base import State
+from leapwise.kernels.coordinates import Hierarchy, NonCentred
 from leapwise.kernels.jumps import Jumps
 from leapwise.kernels.trajectory import SurrogateForce
-from leapwise.kernels.transition import SplitDynamics
-from leapwise.testing import gumbel
+from leapwise.kernels.transition import SplitDynamics, Turns
+from leapwise.testing import ExactTarget, gumbel
 
 KERNEL = SurrogateHMC(0.5, 3, surrogate=Fair())
 FIXED = SurrogateHMC(0.5, (3, 3), surrogate=Fair())
@@ -38,6 +40,49 @@ JUMPING_FLAT = OneStep(
     n_chains=MORE,
 )
 MANY_TWICE = OneStep("SurrogateTransition, two steps", TRANSITION, gumbel(), steps=2)
+
+
+class Funnel:
+    """Location N(0.3, 1), logarithm of the scale a Gumbel variable, and two members; or a surrogate of it.
+
+    As a surrogate the members have another scale, and the whole is flatter.
+    """
+
+    def __init__(self, wrong: float = 0.0):
+        self.wrong = wrong
+
+    def potential(self, position):
+        return self.potential_and_gradient(position)[0]
+
+    def potential_and_gradient(self, position):
+        location, s, members = position[:, 0] - 0.3, position[:, 1], position[:, 2:]
+        shrunk = 1.0 - self.wrong
+        with np.errstate(all="ignore"):
+            inverse, tail = np.exp(-shrunk * s)[:, None], np.exp(s)
+            z = (members - position[:, :1]) * inverse
+            height = 0.5 * location**2 + tail - s + 0.5 * (z**2).sum(axis=1) + 2 * shrunk * s
+            slopes = [location - (z * inverse).sum(axis=1), tail - 1 - shrunk * ((z**2).sum(axis=1) - 2)]
+        return shrunk * height, shrunk * np.column_stack([*slopes, z * inverse])
+
+
+def draw_funnel(rng, n):
+    location, s = 0.3 + rng.standard_normal(n), -rng.gumbel(size=n)
+    return np.column_stack(
+        [location, s, location[:, None] + np.exp(s)[:, None] * rng.standard_normal((n, 2))]
+    )
+
+
+FUNNEL = ExactTarget(
+    Target(lambda x: -Funnel().potential(x), dim=4, vectorized=True), draw_funnel, name="funnel"
+)
+TURNS = Turns(
+    0.6,
+    (2, 2),
+    coordinates=NonCentred(Hierarchy([2, 3], scales=1, locations=0)),
+    frame=Whitening(np.array([0.3, -0.5, 0.0, 0.0]), np.eye(4)),
+)
+BY_TURNS = SurrogateTransition(0.5, (2, 2), surrogate=Funnel(0.2), inner_steps=2, turns=TURNS)
+TURNED = OneStep("SurrogateTransition by turns", BY_TURNS, FUNNEL)
 
 
 @mistake("accept on the surrogate's energy", ONE)
@@ -203,3 +248,25 @@ def stale_prediction(patch):
         return replace(new, known_force=stale)
 
     patch.setattr(State, "accept", forgetful)
+
+
+@mistake("stretch of volume by other coordinates forgotten", TURNED)
+def no_jacobian(patch):
+    patch.setattr(NonCentred, "log_jacobian_at", lambda self, position: np.zeros(len(position)))
+
+
+def other_probability(patch, probability):
+    """Change the probability of an inner step in other coordinates to a function of the position."""
+    by_turns = leapwise.kernels.transition._by_turns
+
+    def changed(kernel, turns, dynamics, streams, point):
+        turns = copy.copy(turns)
+        object.__setattr__(turns, "probability", probability(dynamics.positions(point)))
+        return by_turns(kernel, turns, dynamics, streams, point)
+
+    patch.setattr(leapwise.kernels.transition, "_by_turns", changed)
+
+
+@mistake("where a chain is decides its coordinates", TURNED)
+def at_home(patch):
+    other_probability(patch, lambda position: np.where(position[:, 1] < -0.5, 0.9, 0.1))

@@ -6,6 +6,7 @@ limit by a factor of two.
 
 from __future__ import annotations
 
+import mutations_free
 import mutations_hmc
 import mutations_inputs
 import mutations_nuts
@@ -14,7 +15,14 @@ import mutations_surrogate
 import pytest
 from mutations import CLEARLY, FALSE_ALARM, PLANTED
 
-PLANTERS = (mutations_hmc, mutations_nuts, mutations_surrogate, mutations_riemannian, mutations_inputs)
+PLANTERS = (
+    mutations_hmc,
+    mutations_nuts,
+    mutations_surrogate,
+    mutations_riemannian,
+    mutations_inputs,
+    mutations_free,
+)
 LOOKS = {mutation.look.name: mutation.look for mutation in PLANTED.values()}
 
 

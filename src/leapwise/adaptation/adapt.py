@@ -38,7 +38,8 @@ from leapwise.adaptation.explore import (
     sd_at_moves,
     uncertain_points,
 )
-from leapwise.adaptation.initialise import Start, find, find_by_outputs, start_at_prior
+from leapwise.adaptation.hierarchies import find_by_regular_outputs, start_at_prior
+from leapwise.adaptation.initialise import Start, find, find_by_outputs
 from leapwise.adaptation.modes import KnownModes, find_jumps, search_around, search_prior, separate_places
 from leapwise.adaptation.record import EvaluationRecord
 from leapwise.adaptation.selection import Candidates
@@ -48,10 +49,13 @@ from leapwise.adaptation.tails import HiddenTail, hidden_in_tails, n_tail_probes
 from leapwise.adaptation.tune import tune_kernel
 from leapwise.errors import BudgetError
 from leapwise.kernels import HMC, State, Streams, SurrogateTransition
+from leapwise.kernels.coordinates import coordinates_of
 from leapwise.surrogates import Surrogate, TrainingSet
 from leapwise.surrogates.joint import JointPotential
 from leapwise.surrogates.outputs import Forward
 from leapwise.surrogates.quality import median_discrepancy
+from leapwise.targets import AnyTarget
+from leapwise.targets.forward import PriorAndLikelihood
 from leapwise.warmup.gradient_check import check_density, check_start
 from leapwise.warmup.start import find_start
 
@@ -148,11 +152,18 @@ def _initialise(
         _check_densities(target, record)  # type: ignore[arg-type]
     if first.gradient is not None:
         check_start(evaluator, first)
+    if _is_hierarchical(target):
+        if isinstance(getattr(target, "joint", None), PriorAndLikelihood):
+            return find_by_regular_outputs(record, first, streams.shared)
+        return start_at_prior(record, first, streams.shared)
     if target.emulates_outputs:
         return find_by_outputs(record, candidates, first)
-    if getattr(target.prior, "is_hierarchical", False):
-        return start_at_prior(record, first, streams.shared)
     return find(record, first, streams.shared, is_limited=plan.is_limited)
+
+
+def _is_hierarchical(target: AnyTarget) -> bool:
+    """Whether the prior of a variable names another one: then descents would end where the spread of a group is 0."""
+    return bool(getattr(target.prior, "is_hierarchical", False))
 
 
 def _check_densities(target: Forward, record: EvaluationRecord) -> None:
@@ -209,6 +220,8 @@ class _Learning:
         self.plan = replace(plan, settings=self.limits)
         self.emulates_outputs = self.record.evaluator.target.emulates_outputs
         self.by_values = not (self.record.gradient or self.emulates_outputs)
+        #: Whether the density is bounded: otherwise descents and profiles end where a group has no spread.
+        self.is_bounded = not _is_hierarchical(self.record.evaluator.target)
         self.explorer = self._explorer(start)
         self.modes = KnownModes.of(self.explorer)
         self.history: list[tuple[int, float]] = []
@@ -227,7 +240,7 @@ class _Learning:
         if self.by_values and not self.plan.is_limited and self.stages.moves:
             with evaluator.limited_to(None):  # the limit was for learning, and the user has set none
                 result = self._with_moves(result)
-        if result.is_useful and self._is_worth_tails() and self.stages.tails:
+        if result.is_useful and self._is_worth_tails() and self.stages.tails and self.is_bounded:
             room = 0 if self.plan.is_limited else evaluator.counts.n_exact + self.plan.reserve
             self.report("tails", result.sd)
             # Tails are looked at once more, and reported by themselves.
@@ -242,7 +255,12 @@ class _Learning:
         n_restarts, n_searches = 0, self._most_searches()
         while True:
             fell = self._explore()
-            if fell and n_restarts < self.limits.max_restarts and not self.emulates_outputs:
+            if (
+                fell
+                and n_restarts < self.limits.max_restarts
+                and self.is_bounded
+                and not self.emulates_outputs
+            ):
                 n_restarts += 1
                 self._restart()
                 continue
@@ -293,7 +311,7 @@ class _Learning:
         record, candidates, explorer = self.record, self.candidates, self.explorer
         idle, fallen = 0, explorer.lowest - record.settings.heights.training(explorer.frame.mean.size)
         while idle < self.limits.max_idle:
-            if record.lowest < fallen and self.stages.restart:
+            if record.lowest < fallen and self.stages.restart and self.is_bounded:
                 return True
             known = len(record)
             explorer.round()
@@ -335,7 +353,7 @@ class _Learning:
 
     def _most_searches(self) -> int:
         """Return how many searches for other modes are allowed."""
-        if self.plan.is_limited or not (self.emulates_outputs or self.record.gradient):
+        if self.plan.is_limited or not (self.emulates_outputs or self.record.gradient) or not self.is_bounded:
             return 0
         wanted = self.stages.search_outputs if self.emulates_outputs else self.stages.search_density
         return self.record.settings.modes.max_searches if wanted else 0
@@ -417,7 +435,16 @@ class _Learning:
         jumps = find_jumps(surrogate, frame, separate_places(self.explorer), rng, record.settings)
         if jumps is not None and not self.stages.jumps:
             jumps = None
-        kernel = tune_kernel(surrogate, frame, chains.position, candidates.sd, rng, jumps, record.settings)
+        kernel = tune_kernel(
+            surrogate,
+            frame,
+            chains.position,
+            candidates.sd,
+            rng,
+            jumps,
+            record.settings,
+            coordinates_of(record.evaluator.target),
+        )
         exact = exact_kernel(self.explorer) if record.evaluator.target.has_gradient else None
         cold = np.flatnonzero(chains.cold)
         rows = cold[np.arange(self.streams.n_chains) % len(cold)]

@@ -267,7 +267,7 @@ def uncertain_points(explorer: Explorer) -> np.ndarray:
         return np.empty((0, explorer.frame.mean.size))
     pool = _pool(explorer)
     with np.errstate(all="ignore"):
-        mean, sd = process.potential(pool), np.sqrt(np.maximum(learned.variance(pool), 0.0))
+        mean, sd = process.potential(pool), np.sqrt(np.maximum(process.variance(pool), 0.0))
         hope = mean - 2.0 * sd
     limit = explorer.record.lowest + explorer.settings.heights.mass(pool.shape[1])
     worth = np.flatnonzero((sd > settings.unsure) & (hope < limit))

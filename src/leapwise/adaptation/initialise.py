@@ -282,7 +282,8 @@ class TrustRegion:
         )
         end = self._minimum(emulated, around)
         before, after = emulated.potential(np.stack([descent.position, end]))
-        gain = float(before - after)
+        with np.errstate(invalid="ignore"):  # both may be infinite
+            gain = float(before - after)
         if not gain > settings.least_gain:
             descent.converged = abs(before - descent.potential) < 1.0
             descent.radius *= settings.shrink
@@ -426,20 +427,6 @@ def find_by_outputs(record: EvaluationRecord, candidates: Candidates, state: Sta
             break
     candidates.fitted = {}
     return follow_trust_regions(descents, position, potential, radius, iter(prior[::-1]))
-
-
-def start_at_prior(record: EvaluationRecord, state: State, rng: np.random.Generator) -> Start:
-    """Start at draws of the prior, without a descent, in the frame of the prior.
-
-    A hierarchy has no mode worth finding: its density is unbounded where the spread of a group goes to 0, and there is
-    no mass there. Since the prior is exact, chains on the surrogate find their way from draws of the prior.
-    """
-    target, dim = record.evaluator.target, state.position.shape[1]
-    prior = prior_draws(target, rng, record.settings.initialise.n_prior)
-    record.evaluate(prior[: 2 * (dim + 1)])
-    low, middle, high = np.quantile(prior, [0.25, 0.5, 0.75], axis=0)  # tails of the prior may be heavy
-    frame = Whitening(middle, np.diag(np.where(high > low, (high - low) / 1.35, 1.0)))
-    return Start(state.position, frame)
 
 
 def follow_trust_regions(

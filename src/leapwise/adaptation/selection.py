@@ -17,7 +17,6 @@ from leapwise.adaptation.record import EvaluationRecord
 from leapwise.surrogates import (
     Fitted,
     GaussianProcess,
-    OutputSurrogate,
     QuadraticNetwork,
     Surrogate,
     TrainingSet,
@@ -26,8 +25,8 @@ from leapwise.surrogates import (
 from leapwise.surrogates.gp import FittedProcess
 from leapwise.surrogates.joint import (
     FittedJoint,
-    JointSurrogate,
     WithPrior,
+    marginal,
     surrogate_of_outputs,
     without_prior,
 )
@@ -108,9 +107,12 @@ class Candidates:
         training, prior = self.record.training(), self._prior
         if prior is None:
             self.fitted = self._fit_all(self._recipes(frame), training)
-        else:  # only the likelihood is learned
-            found = self._fit_all(self._recipes(frame), without_prior(training.select(), prior))
-            self.fitted = {name: WithPrior(each, prior) for name, each in found.items()}  # type: ignore[misc]
+        else:  # only the likelihood is learned, as a function of what it sees
+            seen = self.target.inputs
+            found = self._fit_all(
+                self._recipes(marginal(frame, seen)), without_prior(training.select(), prior, seen)
+            )
+            self.fitted = {name: WithPrior(each, prior, seen) for name, each in found.items()}
         self.n_known = len(self.record)
         if self.chosen not in self.fitted:
             self.chosen = next(iter(self.fitted))
@@ -193,9 +195,7 @@ class Candidates:
     def _fit(self, recipe: Any, training: TrainingSet, plain: Fitted | None) -> Fitted:
         if isinstance(recipe, QuadraticNetwork):
             return self._fit_network(recipe, training, plain)
-        if isinstance(recipe, OutputSurrogate) and isinstance(plain, FittedOutputs):
-            return recipe.fit(training, self.rng, plain)
-        if isinstance(recipe, JointSurrogate) and isinstance(plain, FittedJoint):  # type: ignore[unreachable]
+        if isinstance(plain, (FittedOutputs, FittedJoint)):
             return recipe.fit(training, self.rng, plain)
         if not isinstance(recipe, GaussianProcess):
             return recipe.fit(training, self.rng)

@@ -505,6 +505,25 @@ class TuneSettings:
     #: Draws of a component at least, plus so many per parameter. Guess.
     fewest: int = 16
     fewest_each: int = 2
+    #: Inner steps by turns: shares of those in non-centred coordinates, and numbers of inner steps. On centred eight
+    #: schools with the exact potential as surrogate, 1, 3, 10 and 30 inner steps gave 0.19, 0.59, 0.94 and 1.0
+    #: effective draws of log tau per value with a share of 0.5, and 0.48, 0.79, 0.96 and 1.0 with 0.9. Without turns it
+    #: was 0.001 to 0.5, and mostly with too little or too much of the neck. A share of 1 is not tried: draws from few
+    #: chains may hide what only the kernel's own coordinates reach. One run of each; the shares are a guess.
+    turn_shares: tuple[float, ...] = (0.5, 0.9)
+    turn_steps: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 8, 11, 15, 20, 30)
+    #: Gradients of the surrogate per draw at most, by turns: about 30 inner steps of 10. Guess.
+    max_turn_gradients: int = 320
+    #: Trajectory length and jitter in non-centred coordinates. With 3 inner steps and a share of 0.5, lengths
+    #: of 1.4, 1.8, 2.2, 2.6 and 3.2 gave 0.37, 0.50, 0.61, 0.65 and 0.69, each at a cost of its length. Guess.
+    turn_length: float = 2.2
+    turn_jitter: float = 0.4
+    #: Rounds in which their frame is learned, each from draws by turns of the round before, since centred chains alone
+    #: do not reach the neck of a funnel. Here 2 and 3 rounds gave 0.36 and 0.52 with 3 inner steps (one run). Moves
+    #: of each round, and inner steps of a move. Guess.
+    turn_rounds: int = 3
+    turn_moves: int = 6
+    turn_walk: int = 5
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,11 @@ classification: each draw belongs to the component with the largest density ther
 the normal distribution of its draws, until nothing changes. The number of components is the one whose accepted jumps
 have the largest mean squared distance. Kernels with such jumps are compared with the one without, and taken if clearly
 better.
+
+**Turns.** Where the prior has hierarchies, inner steps may be made by turns in non-centred coordinates
+(`leapwise.kernels.coordinates`). Centred chains alone hardly reach the neck of a funnel, and would not miss it. So the
+frame of the other coordinates is learned in rounds, from draws of chains by turns, and the kernels with and without
+turns are compared on chains that start from such draws: there a kernel that is slow in the neck shows it.
 """
 
 from __future__ import annotations
@@ -47,6 +52,8 @@ from leapwise.adaptation.surrogate_chains import (
     trace,
 )
 from leapwise.kernels import Jumps, SurrogateTransition
+from leapwise.kernels.coordinates import ChangedSurrogate, NonCentred
+from leapwise.kernels.transition import Turns
 from leapwise.surrogates import Whitening
 
 
@@ -58,11 +65,13 @@ def tune_kernel(
     rng: np.random.Generator,
     jumps: Jumps | None = None,
     settings: AdaptationSettings = DEFAULT,
+    coordinates: NonCentred | None = None,
 ) -> SurrogateTransition:
     """Return the kernel of the draws, for a surrogate with sd(D) = `sd`; nothing changes from here on.
 
     Between modes it makes one jump, whatever the number of inner steps, which is then chosen for moves within modes.
-    Where that number is large, jumps between components of a mode are tried.
+    With `coordinates`, inner steps by turns in these are tried. Otherwise, or if they gain nothing, and where the
+    number of inner steps is large, jumps between components of a mode are tried.
     """
     tune = settings.tune
     if not sd < settings.stopping.useless:  # hardly anything will be drawn with it
@@ -76,6 +85,10 @@ def tune_kernel(
     chosen, frame_of_draws, draws = _best_trajectory(
         surrogate, frame, position, accept, rng, jumps, settings, tune.worth
     )
+    if coordinates is not None:
+        turned = _with_turns(surrogate, coordinates, chosen, frame_of_draws, draws, accept, rng, settings)
+        if turned is not None:
+            return turned
     if chosen.inner_steps < tune.many or not settings.stages.components:
         return chosen
     components = find_components(surrogate, frame_of_draws, draws, rng, jumps, tune)
@@ -131,9 +144,104 @@ def _best_trajectory(
     return chosen, frame, np.concatenate(seen)
 
 
+def _with_turns(
+    surrogate: Energy,
+    coordinates: NonCentred,
+    chosen: SurrogateTransition,
+    frame: Whitening,
+    draws: np.ndarray,
+    accept: float,
+    rng: np.random.Generator,
+    settings: AdaptationSettings,
+) -> SurrogateTransition | None:
+    """Return the best kernel with inner steps by turns in other coordinates; None if none is better than `chosen`.
+
+    Parameters
+    ----------
+    surrogate, coordinates, accept, rng, settings
+    chosen : SurrogateTransition
+        The best kernel without turns.
+    frame : Whitening
+        Of that kernel.
+    draws : ndarray of shape (n, dim)
+        Of the surrogate, by a kernel without turns.
+    """
+    tune, jumps = settings.tune, chosen.jumps
+    found = _learn_turns(surrogate, coordinates, chosen, draws, rng, settings)
+    if found is None:
+        return None
+    turns, draws = found
+    # The other coordinates reach the narrow regions, so the step in those of the kernel need not.
+    own_frame = learn_frame(surrogate, frame, draws, rng, jumps, settings)
+    start = draws[rng.integers(len(draws), size=tune.n_chains)]
+    step_size = find_step_size(
+        surrogate, own_frame, start, rng, everywhere=False, jumps=jumps, settings=settings
+    )
+    one = surrogate_kernel(surrogate, own_frame, step_size, tune.turn_length, 1, jumps, settings)
+    kernels = []
+    for share in tune.turn_shares:
+        kernel = replace(one, turns=replace(turns, probability=share))
+        price, numbers = _n_gradients(kernel), np.array(tune.turn_steps)
+        numbers = numbers[numbers <= max(tune.max_turn_gradients / price, tune.fewer_steps[0])]
+        chain = _in_quartiles(trace(kernel, start, rng, int(numbers[-1]) + tune.more), own_frame, jumps, tune)
+        worth = _efficiencies(chain, accept, tune)[numbers - 1] * (price * numbers) ** -tune.worth
+        kernels.append(replace(kernel, inner_steps=int(numbers[worth.argmax()])))
+    best, better = 0.0, None
+    for kernel in (chosen, *kernels):
+        moves = _in_quartiles(trace(kernel, start, rng, tune.n_draws), own_frame, jumps, tune)
+        value = _efficiency_of_draws(moves, accept, tune) * _n_gradients(kernel) ** -tune.worth
+        if kernel is chosen:
+            best = tune.clearly * value
+        elif value > best:
+            best, better = value, kernel
+    return better
+
+
+def _learn_turns(
+    surrogate: Energy,
+    coordinates: NonCentred,
+    kernel: SurrogateTransition,
+    draws: np.ndarray,
+    rng: np.random.Generator,
+    settings: AdaptationSettings,
+) -> tuple[Turns, np.ndarray] | None:
+    """Return steps in other coordinates and draws of the surrogate by turns; None if chains leave finite numbers."""
+    tune, changed = settings.tune, ChangedSurrogate(surrogate, coordinates)
+    frame = turns = None
+    for _ in range(tune.turn_rounds):
+        other = coordinates.to(draws)
+        with np.errstate(all="ignore"):
+            usable = np.isfinite((other**2).sum(axis=1))
+        if not usable.sum() > 2 * other.shape[1]:
+            return None
+        draws, other = draws[usable], other[usable]
+        frame = Whitening.from_positions(other) if frame is None else frame
+        frame = learn_frame(changed, frame, other, rng, settings=settings)
+        some = rng.integers(len(draws), size=tune.n_chains)
+        step_size = find_step_size(
+            changed, frame, other[some], rng, wanted=tune.acceptance, settings=settings
+        )
+        turns = Turns(
+            step_size,
+            trajectory_length=tune.turn_length,
+            jitter=tune.turn_jitter,
+            coordinates=coordinates,
+            frame=frame,
+        )
+        by_turns = replace(kernel, inner_steps=tune.turn_walk, turns=turns)
+        draws = np.concatenate(trace(by_turns, draws[some], rng, tune.turn_moves)[tune.turn_moves // 2 :])
+    assert turns is not None
+    return turns, draws
+
+
 def _n_gradients(kernel: SurrogateTransition) -> float:
     """Return about how many gradients of the surrogate a move costs."""
-    return kernel.inner_steps * float(np.ceil(kernel.trajectory_length / np.asarray(kernel.step_size)))
+    own = float(np.ceil(kernel.trajectory_length / np.asarray(kernel.step_size)))
+    if kernel.turns is None:
+        return kernel.inner_steps * own
+    share = kernel.turns.probability
+    other = float(np.ceil(kernel.turns.trajectory_length / np.asarray(kernel.turns.step_size)))
+    return kernel.inner_steps * (share * other + (1.0 - share) * own)
 
 
 def _in_quartiles(

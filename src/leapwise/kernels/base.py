@@ -58,8 +58,10 @@ class State:
         """Return this state with the outputs of its positions, from evaluations or from the state before.
 
         A kernel need not carry outputs along: whatever it did, the chain is where it was, or at a position that was
-        evaluated on the way, to the last bit.
+        evaluated on the way, to the last bit. One that moves chains elsewhere (`FreeMoves`) sets their outputs itself.
         """
+        if self.outputs is not None:
+            return self
         known = [each for each in evaluations if each.outputs is not None]
         if before is not None and before.outputs is not None:
             known = [Evaluation(before.position, before.potential, outputs=before.outputs), *known]

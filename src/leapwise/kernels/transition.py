@@ -6,7 +6,7 @@ its end on the energy with the exact potential U.
 
 `SurrogateTransition` is the kernel. `walk_on_surrogate` makes its inner steps, and an `InnerDynamics` says how an inner
 trajectory moves: by leapfrog (`LeapfrogDynamics`), or by the exact flow of a normal distribution plus kicks
-(`SplitDynamics`).
+(`SplitDynamics`). With `Turns` some of the inner steps are made in other coordinates (`OtherDynamics`).
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from leapwise.errors import InputError
 from leapwise.execution import Evaluator
 from leapwise.kernels.accept import metropolis, surrogate_transition
 from leapwise.kernels.base import Info, KnownForce, State
+from leapwise.kernels.coordinates import ChangedSurrogate, NonCentred
 from leapwise.kernels.hmc import MAX_ENERGY_ERROR
 from leapwise.kernels.jumps import Jumps
 from leapwise.kernels.streams import AnyStreams
 from leapwise.kernels.surrogate_hmc import EuclideanSurrogateKernel
-from leapwise.kernels.trajectory import SurrogateForce
+from leapwise.kernels.trajectory import SurrogateForce, TrajectorySettings, is_number
 from leapwise.surrogates import Fitted, Whitening
 from leapwise.surrogates.compiled import CompiledSurrogate, compile_surrogate
 
@@ -67,8 +68,10 @@ class InnerDynamics(Protocol):
         """Return the points as positions ``(n, dim)``."""
         ...
 
-    def move_to(self, point: PhasePoint, position: np.ndarray, valid: np.ndarray) -> PhasePoint:
-        """Return the points moved to positions, with potentials there; NaN where the move is not valid."""
+    def move_to(
+        self, point: PhasePoint, position: np.ndarray, valid: np.ndarray, potential: np.ndarray | None = None
+    ) -> PhasePoint:
+        """Return the points moved to positions, with potentials there, which may be given; NaN where not valid."""
         ...
 
 
@@ -118,9 +121,12 @@ class LeapfrogDynamics:
         """Return positions."""
         return point.position
 
-    def move_to(self, point: PhasePoint, position: np.ndarray, valid: np.ndarray) -> PhasePoint:
+    def move_to(
+        self, point: PhasePoint, position: np.ndarray, valid: np.ndarray, potential: np.ndarray | None = None
+    ) -> PhasePoint:
         """Return the points at other positions, with potentials and gradients."""
-        potential = _potentials_where(self.force.potential, position, valid)
+        if potential is None:
+            potential = _potentials_where(self.force.potential, position, valid)
         gradient = np.zeros_like(position)
         if valid.any():
             with np.errstate(all="ignore"):
@@ -185,11 +191,14 @@ class SplitDynamics:
         with np.errstate(all="ignore"):
             return self.frame.from_white(point.position)
 
-    def move_to(self, point: PhasePoint, position: np.ndarray, valid: np.ndarray) -> PhasePoint:
+    def move_to(
+        self, point: PhasePoint, position: np.ndarray, valid: np.ndarray, potential: np.ndarray | None = None
+    ) -> PhasePoint:
         """Return the points at other positions, with potentials."""
         with np.errstate(all="ignore"):
             white = self.frame.to_white(position)
-        potential = _potentials_where(self._potential, white, valid)
+        if potential is None:
+            potential = _potentials_where(self._potential, white, valid)
         return PhasePoint(white, point.momentum, potential, point.gradient, point.complete)
 
     def _gradient(self, white: np.ndarray) -> np.ndarray:
@@ -197,6 +206,100 @@ class SplitDynamics:
 
     def _potential(self, white: np.ndarray) -> np.ndarray:
         return ask_surrogate(self.surrogate, self.compiled.potential, white.shape[:1], "potentials", white)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Turns(TrajectorySettings):
+    """Inner steps in other coordinates, by turns with those in the coordinates of the kernel.
+
+    Parameters
+    ----------
+    step_size, n_steps, trajectory_length, jitter
+        Of the trajectories in the other coordinates, in units of the frame, as for `HMC`. One step size for all chains.
+    coordinates : NonCentred
+        The other coordinates.
+    frame : Whitening
+        Mean and factor of a normal distribution in the other coordinates. Trajectories follow its exact flow, plus
+        kicks by the difference between the surrogate and it.
+    probability : float
+        Share of the inner steps that are made in the other coordinates.
+    """
+
+    coordinates: NonCentred
+    frame: Whitening
+    probability: float = 0.5
+
+    common_length = True  # as for the kernel
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.coordinates, NonCentred) or not isinstance(self.frame, Whitening):
+            raise InputError(
+                "turns need coordinates=NonCentred(...) and frame=Whitening(mean, factor), "
+                f"got {type(self.coordinates).__name__} and {type(self.frame).__name__}"
+            )
+        if not self.is_set or np.ndim(np.asarray(self.step_size)) > 0:
+            raise InputError(
+                "turns need one step_size, and n_steps or trajectory_length, in their coordinates"
+            )
+        if self.coordinates.n_columns > self.frame.mean.size:
+            raise InputError(
+                f"the frame of turns has {self.frame.mean.size} columns, but hierarchies have members or parents up to "
+                f"column {self.coordinates.n_columns - 1}, counted from 0; give a frame of whole positions"
+            )
+        if not is_number(self.probability) or not 0 <= self.probability <= 1:
+            raise InputError(
+                f"probability of turns must be a number from 0 to 1, the same everywhere, got {self.probability!r}"
+            )
+
+
+@dataclass(frozen=True, eq=False)
+class OtherDynamics:
+    """Trajectories in other coordinates, from points and to points of the dynamics of the kernel.
+
+    Between two inner steps all points are those of the kernel's dynamics, so a chain that is rejected stays where it is
+    to the last bit.
+
+    Parameters
+    ----------
+    coordinates : NonCentred
+        The other coordinates.
+    inside : SplitDynamics
+        In these coordinates, with the potential U' of the surrogate there.
+    """
+
+    coordinates: NonCentred
+    inside: SplitDynamics
+
+    def trajectory(
+        self,
+        dynamics: InnerDynamics,
+        point: PhasePoint,
+        normals: np.ndarray,
+        step_size: np.ndarray,
+        n_steps: np.ndarray,
+    ) -> tuple[PhasePoint, np.ndarray]:
+        """Return the ends of trajectories as points of `dynamics`, and what is gained beside the potential.
+
+        As by `InnerDynamics.trajectory`, potentials are U~, the surrogate's potentials by position. The energy in the
+        other coordinates has U' = U~ - log J, so the gain is that of the kinetic energy, less that of log J. Momenta
+        stay those of the last trajectory in the coordinates of `dynamics`.
+        """
+        with np.errstate(all="ignore"):
+            position = dynamics.positions(point)
+            before = self.coordinates.log_jacobian_at(position)
+            white = self.inside.frame.to_white(self.coordinates.to(position))
+        usable = point.complete & np.isfinite(white).all(axis=1)
+        rest = np.zeros_like(white)
+        start = PhasePoint(white, rest, point.potential, rest, usable)
+        found, gained = self.inside.trajectory(start, normals, step_size, n_steps)
+        with np.errstate(all="ignore"):
+            position = self.coordinates.back(self.inside.positions(found))
+            after = self.coordinates.log_jacobian_at(position)
+            gained, potential = gained + before - after, found.potential + after
+        complete = found.complete & np.isfinite(position).all(axis=1)
+        end = dynamics.move_to(point, position, complete, np.where(complete, potential, np.nan))
+        return replace(end, complete=complete), gained
 
 
 def _potentials_where(
@@ -231,6 +334,16 @@ class SurrogateTransition(EuclideanSurrogateKernel):
     jump before *and* after would be reversible too, but with two modes the second mostly undoes the first. With a jump
     in every draw, chains could alternate between two modes, and every second draw would see one mode only.)
 
+    With `turns`, each inner step is made in other coordinates q' with a fixed probability w, and in those of the kernel
+    otherwise. The step B in other coordinates is HMC for :math:`U'(q') = \tilde U(q(q')) - \log J`, where J is the
+    stretch of volume by :math:`q' \mapsto q`. It is reversible for :math:`e^{-U'}`, which is the density of
+    :math:`e^{-\tilde U}` in these coordinates, and reversibility does not depend on coordinates. So B is reversible for
+    :math:`e^{-\tilde U}`, like the step A in the coordinates of the kernel, and :math:`w B + (1 - w) A` is too, because
+    w does not depend on the state. A power of it is reversible: a sequence of independent choices is as likely as its
+    reverse. One choice may serve all chains, as in `Mixture`. A fixed order such as "first A, then B" would not be
+    reversible. With an order or a probability that depends on the state, or without J, :math:`e^{-\tilde U}` would not
+    even be invariant.
+
     A chain that no inner step has moved needs no exact value. To reach all of the posterior, the surrogate must be
     finite wherever there is mass: chains never enter or leave a region where it is not.
 
@@ -250,6 +363,8 @@ class SurrogateTransition(EuclideanSurrogateKernel):
         that normal, the larger the steps may be.
     jumps : Jumps, optional
         Jumps between separate modes of the surrogate, or between components of one mode.
+    turns : Turns, optional
+        Inner steps in other coordinates, by turns with the ordinary ones.
 
     Examples
     --------
@@ -268,6 +383,7 @@ class SurrogateTransition(EuclideanSurrogateKernel):
     inner_steps: int = 3
     centre: ArrayLike | None = None
     jumps: Jumps | None = None
+    turns: Turns | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -282,12 +398,24 @@ class SurrogateTransition(EuclideanSurrogateKernel):
             raise InputError(
                 f"jumps must be Jumps(centres, factors), got {self.jumps!r}; leave it out for none"
             )
+        if self.turns is not None and not isinstance(self.turns, Turns):
+            raise InputError(
+                f"turns must be Turns(step_size, coordinates=..., frame=...), got {self.turns!r}; leave it out for none"
+            )
 
     @cached_property
     def _split_dynamics(self) -> SplitDynamics:
         assert self.surrogate is not None and self.centre is not None
         frame = _frame(np.asarray(self.centre), self.metric)
         return SplitDynamics(self.surrogate, frame, compile_surrogate(self.surrogate, frame))
+
+    @cached_property
+    def other_dynamics(self) -> OtherDynamics:
+        """How trajectories move in the other coordinates of `turns`."""
+        assert self.surrogate is not None and self.turns is not None
+        coordinates, frame = self.turns.coordinates, self.turns.frame
+        compiled = compile_surrogate(ChangedSurrogate(self.surrogate, coordinates), frame)  # type: ignore[arg-type]
+        return OtherDynamics(coordinates, SplitDynamics(self.surrogate, frame, compiled))
 
     def inner_dynamics(self, evaluator: Evaluator) -> InnerDynamics:
         """Return how inner trajectories move."""
@@ -352,7 +480,8 @@ def _frame(centre: np.ndarray, metric: EuclideanMetric) -> Whitening:
 class InnerWalk:
     """The inner steps of each chain.
 
-    Mean step size, total number of integrator steps, mean acceptance, and whether a trajectory was abandoned.
+    Mean step size, total number of integrator steps, mean acceptance, and whether a trajectory was abandoned (all of
+    them, if there are two kinds of coordinates).
     """
 
     step_size: np.ndarray
@@ -369,27 +498,80 @@ def walk_on_surrogate(
     Chains that are not `complete`, because the surrogate is not finite where they are, do not move.
     """
     point, abandoned = start, ~start.complete
+    stuck = np.ones(len(abandoned), dtype=bool)
     sizes, counts, rates = [], [], []
     if kernel.jumps is not None:
         turn = streams.uniforms()
         point = _jump(kernel.jumps, dynamics, streams, point, turn < 0.5 * JUMP_PROBABILITY)
     for _ in range(kernel.inner_steps):
-        step_size, n_steps = kernel.draw(streams)
-        end, gained = dynamics.trajectory(point, streams.normals(point.position.shape[1]), step_size, n_steps)
+        if kernel.turns is None:
+            step_size, n_steps = kernel.draw(streams)
+            normals = streams.normals(point.position.shape[1])
+            end, gained = dynamics.trajectory(point, normals, step_size, n_steps)
+        else:
+            end, gained, step_size, n_steps = _by_turns(kernel, kernel.turns, dynamics, streams, point)
         with np.errstate(all="ignore"):
             end_energy = end.potential + gained
         accepted, probability = metropolis(point.potential, end_energy, streams.uniforms())
         abandoned = abandoned | ~end.complete
+        stuck &= ~end.complete
         point = _accept(point, end, accepted)
         sizes.append(step_size)
         counts.append(n_steps)
         rates.append(probability)
     if kernel.jumps is not None:
         point = _jump(kernel.jumps, dynamics, streams, point, turn >= 1.0 - 0.5 * JUMP_PROBABILITY)
+    if (
+        kernel.turns is not None
+    ):  # where trajectories in one kind of coordinates fail, those in the other serve
+        abandoned = stuck
     if len(sizes) == 1:
         return point, InnerWalk(sizes[0], counts[0], rates[0], abandoned)
     size, count, rate = (reduce(np.add, each) for each in (sizes, counts, rates))
     return point, InnerWalk(size / len(sizes), count, rate / len(sizes), abandoned)
+
+
+def _by_turns(
+    kernel: SurrogateTransition,
+    turns: Turns,
+    dynamics: InnerDynamics,
+    streams: AnyStreams,
+    point: PhasePoint,
+) -> tuple[PhasePoint, np.ndarray, np.ndarray, np.ndarray]:
+    """Return ends of trajectories in one kind of coordinates or the other, gains, step sizes and numbers of steps.
+
+    The choice is common to all chains where their streams are, so mostly only one kind is computed. It does not depend
+    on where chains are.
+    """
+    other = kernel.other_dynamics
+    chosen = streams.common_uniforms() < turns.probability
+    if chosen.all() or not chosen.any():
+        step_size, n_steps = (turns if chosen.all() else kernel).draw(streams)
+        normals = streams.normals(point.position.shape[1])
+        if chosen.all():
+            end, gained = other.trajectory(dynamics, point, normals, step_size, n_steps)
+        else:
+            end, gained = dynamics.trajectory(point, normals, step_size, n_steps)
+        return end, gained, step_size, n_steps
+    (size, count), (other_size, other_count) = kernel.draw(streams), turns.draw(streams)
+    step_size, n_steps = np.where(chosen, other_size, size), np.where(chosen, other_count, count)
+    normals, gained = streams.normals(point.position.shape[1]), np.empty(len(chosen))
+    end = PhasePoint(*(each.copy() for each in _arrays(point)))
+    for rows in (chosen, ~chosen):
+        part = PhasePoint(*(each[rows] for each in _arrays(point)))
+        settings = normals[rows], step_size[rows], n_steps[rows]
+        found, gained[rows] = (
+            other.trajectory(dynamics, part, *settings)
+            if rows is chosen
+            else dynamics.trajectory(part, *settings)
+        )
+        for whole, each in zip(_arrays(end), _arrays(found), strict=True):
+            whole[rows] = each
+    return end, gained, step_size, n_steps
+
+
+def _arrays(point: PhasePoint) -> tuple[np.ndarray, ...]:
+    return point.position, point.momentum, point.potential, point.gradient, point.complete
 
 
 def _accept(point: PhasePoint, end: PhasePoint, accepted: np.ndarray) -> PhasePoint:

@@ -38,16 +38,20 @@ from leapwise.adaptation import (
     require_use,
     run_adaptation,
 )
+from leapwise.adaptation.stopping import acceptance
+from leapwise.adaptation.surrogate_chains import trace
 from leapwise.dynamics import EuclideanMetric
 from leapwise.errors import BudgetError, LeapwiseError, SurrogateError
 from leapwise.execution import Evaluation
 from leapwise.kernels import Kernel, Mixture, State, Streams, SurrogateTransition
+from leapwise.kernels.free_moves import FreeMoves, tune_free_moves
 from leapwise.results import SurrogateReport, TargetReport
 from leapwise.results.diagnostics import misfit
 from leapwise.run.progress import Progress
 from leapwise.surrogates import TrainingSet, Whitening
 from leapwise.surrogates.base import fingerprint
-from leapwise.targets import AnyTarget
+from leapwise.surrogates.joint import JointPotential
+from leapwise.targets import AnyTarget, ForwardTarget
 from leapwise.warmup import Auto
 
 _LOG = logging.getLogger("leapwise")
@@ -72,6 +76,9 @@ MOST_FROM_HMC, RETRY_EVALUATIONS, RETRY_PER_PARAMETER = 400, 80, 4
 #: A retry is refused if 2 % or more of HMC's later evaluations have a discrepancy of 2 or more from the median. Trust
 #: is full up to sd(D) = 0.5, of which 2 is four standard deviations: chance alone accounts for almost none of them.
 FAR_OFF, FEW_FAR_OFF = 2.0, 0.02
+#: Chains on the surrogate, and moves of them, by which correlations of draws are measured. Guesses: the standard error
+#: is about 0.03.
+N_FREE_CHAINS, N_FREE_MOVES = 128, 10
 #: Gradients for one draw of a fall-back from which on its cost is told before the draws. A guess: the trees of a
 #: normal posterior in a learned metric have 7 to 15, and those of a fall-back have at most 256.
 MANY_GRADIENTS = 60
@@ -205,7 +212,48 @@ def _judged(
         refuse_heavy_tails(record, streams.shared)
         _warn_of_fall_back(trust.reason)
         outcome = replace(outcome, state=_first_state(record, streams.n_chains))
-    return _adapted(outcome, trust, kernel, target)
+    found = _adapted(outcome, trust, kernel, target)
+    return replace(found, kernel=_with_free_moves(found.kernel, record, outcome, streams.shared))
+
+
+def _with_free_moves(
+    kernel: Kernel | None, record: EvaluationRecord, outcome: AdaptationResult, rng: np.random.Generator
+) -> Kernel | None:
+    """Return the kernel, followed by moves of the parameters that the model does not see, if these serve.
+
+    They make successive draws of these parameters nearly independent. So they serve if draws would be positively
+    correlated, because of rejections or of a hierarchy. Where draws alternate between the sides of the mean, which is
+    worth more than independence, they would undo that. They start with known outputs, or not at all (`FreeMoves` says
+    why).
+    """
+    target = record.evaluator.target
+    joint = target.joint if isinstance(target, ForwardTarget) else None
+    if joint is None or not isinstance(kernel, SurrogateTransition):
+        return kernel
+    free = np.setdiff1d(np.arange(target.dim), target.inputs)
+    outputs = outcome.state.with_outputs(record.all_evaluations).outputs
+    known = outcome.training.select()
+    if not free.size or outputs is None or np.isnan(outputs).any() or known.outputs is None:
+        return kernel
+    if not (_correlations_of_draws(kernel, known.position, outcome.sd, rng)[free] > 0.0).any():
+        return kernel
+    potential = JointPotential(joint, target.transform)
+    step_size, n_steps, scales = tune_free_moves(potential, free, known.position, known.outputs, rng)
+    return FreeMoves(kernel, potential, free, step_size, n_steps, scales=scales)
+
+
+def _correlations_of_draws(
+    kernel: SurrogateTransition, position: np.ndarray, sd: float, rng: np.random.Generator
+) -> np.ndarray:
+    """Return about the correlation of successive draws of each parameter, ``(dim,)``, from chains on the surrogate."""
+    start = position[rng.integers(len(position), size=N_FREE_CHAINS)]
+    chain = trace(kernel, start, rng, 2 * N_FREE_MOVES)[N_FREE_MOVES:]
+    before, after = (part.reshape(-1, part.shape[2]) for part in (chain[:-1], chain[1:]))
+    with np.errstate(all="ignore"):
+        both = np.mean((before - before.mean(axis=0)) * (after - after.mean(axis=0)), axis=0)
+        moved = both / (before.std(axis=0) * after.std(axis=0))
+    accepted = acceptance(sd)
+    return np.where(np.isfinite(moved), 1.0 - accepted + accepted * moved, 1.0)
 
 
 def _kernel(outcome: AdaptationResult, trust: Trust, *, is_limited: bool) -> Kernel | None:
@@ -253,6 +301,8 @@ def require_frozen(report: SurrogateReport | None, kernel: Kernel | None) -> Non
 
 
 def _surrogate(kernel: Kernel | None) -> object:
+    if isinstance(kernel, FreeMoves):
+        kernel = kernel.kernel
     if isinstance(kernel, Mixture):
         kernel = kernel.kernels[0]
     return kernel.surrogate if isinstance(kernel, SurrogateTransition) else None

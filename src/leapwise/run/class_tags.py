@@ -28,7 +28,10 @@ from leapwise.kernels import (
     SurrogateTransition,
 )
 from leapwise.kernels.base import KnownForce
+from leapwise.kernels.coordinates import Hierarchy, NonCentred
+from leapwise.kernels.free_moves import FreeMoves
 from leapwise.kernels.jumps import Jumps
+from leapwise.kernels.transition import Turns
 from leapwise.results import Cost, Record, SurrogateReport
 from leapwise.storage.archive import Archive, Stored
 from leapwise.surrogates import (
@@ -96,6 +99,10 @@ ARCHIVE = Archive(
         "surrogate-transition": Stored(SurrogateTransition),
         "jumps": Stored(Jumps),
         "mixture": Stored(Mixture),
+        "free-moves": Stored(FreeMoves),
+        "turns": Stored(Turns),
+        "non-centred": Stored(NonCentred),
+        "hierarchy": Stored(Hierarchy),
         "implicit-solver": Stored(ImplicitSolver),
         # metrics
         "unit-metric": Stored(UnitMetric),

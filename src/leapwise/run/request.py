@@ -14,6 +14,7 @@ from leapwise.checks import require_whole
 from leapwise.dynamics import DenseMetric, DiagonalMetric, EuclideanMetric
 from leapwise.errors import BudgetError, InputError
 from leapwise.kernels import Kernel
+from leapwise.kernels.free_moves import FreeMoves
 from leapwise.kernels.surrogate_hmc import SurrogateKernel
 from leapwise.targets import AnyTarget, ForwardTarget, Target
 from leapwise.warmup import ARNSHMC, Auto, Training, require_tuning_steps
@@ -154,6 +155,8 @@ def describe(method: Kernel | Training | Auto, kernel: Kernel | None = None) -> 
     ('HMC', 0.1, 'UnitMetric')
     """
     described: dict[str, Any] = {"method": type(method).__name__}
+    if isinstance(kernel, FreeMoves):
+        described, kernel = described | {"free_moves": kernel.n_moves}, kernel.kernel
     for source in (method, kernel):
         settings: Any = source
         if is_dataclass(settings):

@@ -15,6 +15,7 @@ components, which is faster.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -160,7 +161,7 @@ class JointSurrogate:
             frozen,
             NoPrior(),
             self.n_hidden,
-            whitening=None if self.whitening is None else _marginal(self.whitening, self.inputs),
+            whitening=None if self.whitening is None else marginal(self.whitening, self.inputs),
         )
         fitted = recipe.fit(known, rng, None if plain is None else plain.emulated)
         return FittedJoint(fitted, JointPotential(self.joint, self.transform), self.inputs)
@@ -183,8 +184,50 @@ class JointSurrogate:
         return seen, FrozenLikelihood(self.joint, best)
 
 
+#: Steps of the differences for second and third derivatives, relative to a position's size plus 1. They are for the
+#: frame and for Riemannian metrics, which need few digits.
+_STEP, _WIDE_STEP = 1e-5, 1e-3
+
+
+class _ByDifferences(ABC):
+    """Second and third derivatives of a surrogate by differences of its gradient."""
+
+    @abstractmethod
+    def potential_and_gradient(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return potentials and their gradients."""
+
+    def hessian(self, position: np.ndarray) -> np.ndarray:
+        """Return Hessians ``(n, dim, dim)``."""
+        step = _STEP * (1.0 + np.abs(position))
+        moves = step[:, None, :] * np.eye(position.shape[1])
+        ahead, behind = (self._gradients(position, sign * moves) for sign in (1.0, -1.0))
+        found = (ahead - behind) / (2.0 * step[:, :, None])
+        return np.asarray(0.5 * (found + found.swapaxes(1, 2)))
+
+    def quadratic_contraction(self, position: np.ndarray, velocity: np.ndarray) -> np.ndarray:
+        """Return the third derivative applied twice to `velocity`."""
+        return self._third(position, velocity[:, None, :])[:, 0]
+
+    def trace_contraction(self, position: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+        """Return the third derivative contracted with symmetric matrices, along their eigenvectors."""
+        values, vectors = np.linalg.eigh(matrix)
+        return np.asarray((values[:, :, None] * self._third(position, vectors.swapaxes(1, 2))).sum(axis=1))
+
+    def _third(self, position: np.ndarray, directions: np.ndarray) -> np.ndarray:
+        length = np.maximum(np.linalg.norm(directions, axis=2, keepdims=True), np.finfo(float).tiny)
+        size = _WIDE_STEP * (1.0 + np.abs(position).max(axis=1))[:, None, None]
+        moves = size * directions / length
+        ahead, here, behind = (self._gradients(position, sign * moves) for sign in (1.0, 0.0, -1.0))
+        return np.asarray((ahead - 2.0 * here + behind) * (length / size) ** 2)
+
+    def _gradients(self, position: np.ndarray, moves: np.ndarray) -> np.ndarray:
+        """Return gradients at positions plus moves ``(n, k, dim)``, in their shape."""
+        moved = (position[:, None, :] + moves).reshape(-1, position.shape[1])
+        return self.potential_and_gradient(moved)[1].reshape(moves.shape)
+
+
 @dataclass(frozen=True, eq=False)
-class FittedJoint:
+class FittedJoint(_ByDifferences):
     """A trained `JointSurrogate`.
 
     Attributes
@@ -234,51 +277,65 @@ class FittedJoint:
 
 
 @dataclass(frozen=True, eq=False)
-class WithPrior:
+class WithPrior(_ByDifferences):
     """A trained surrogate of an expensive likelihood's potential, plus the exact potential of the prior.
 
     Attributes
     ----------
     likelihood : Fitted
-        Of minus the log-likelihood.
+        Of minus the log-likelihood, at the positions of its inputs.
     prior : PriorPotential
         Log-Jacobian of bounds included.
+    inputs : ndarray of int
+        Which parameters the likelihood sees.
     """
 
     likelihood: Fitted
     prior: PriorPotential
+    inputs: np.ndarray
 
     def potential(self, position: np.ndarray) -> np.ndarray:
         """Return potentials ``(n,)``."""
-        return self.likelihood.potential(position) + self.prior(position)[0]
+        return self.likelihood.potential(position[:, self.inputs]) + self.prior(position)[0]
 
     def potential_and_gradient(self, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return potentials and their gradients."""
-        value, gradient = self.likelihood.potential_and_gradient(position)
-        more, slope = self.prior(position)
-        return value + more, gradient + slope
+        value, slope = self.likelihood.potential_and_gradient(position[:, self.inputs])
+        more, gradient = self.prior(position)
+        gradient[:, self.inputs] += slope
+        return value + more, gradient
 
     def compiled(self) -> CompiledSurrogate:
         """Return potential and gradient as functions of positions."""
         fast = compile_surrogate(self.likelihood)
+
+        def gradient(position: np.ndarray) -> np.ndarray:
+            found = self.prior(position)[1]
+            found[:, self.inputs] += fast.gradient(position[:, self.inputs])
+            return found
+
         return CompiledSurrogate(
-            lambda position: fast.potential(position) + self.prior(position)[0],
-            lambda position: fast.gradient(position) + self.prior(position)[1],
+            lambda position: fast.potential(position[:, self.inputs]) + self.prior(position)[0], gradient
         )
+
+    def variance(self, position: np.ndarray) -> np.ndarray:
+        """Return the predictive variance ``(n,)``, if the surrogate of the likelihood has one."""
+        return np.asarray(self.likelihood.variance(position[:, self.inputs]))  # type: ignore[attr-defined]
 
     def update(self, training: TrainingSet) -> WithPrior:
         """Return a surrogate that is trained on further evaluations as well."""
-        return replace(self, likelihood=self.likelihood.update(without_prior(training, self.prior)))
+        seen = without_prior(training, self.prior, self.inputs)
+        return replace(self, likelihood=self.likelihood.update(seen))
 
 
-def without_prior(training: TrainingSet, prior: PriorPotential) -> TrainingSet:
+def without_prior(training: TrainingSet, prior: PriorPotential, inputs: np.ndarray) -> TrainingSet:
     """Return a training set of the likelihood alone: potentials and gradients less those of the prior."""
     value, slope = prior(training.position)
-    gradient = None if training.gradient is None else training.gradient - slope
-    return TrainingSet(training.position, training.potential - value, gradient, training.outputs)
+    gradient = None if training.gradient is None else (training.gradient - slope)[:, inputs]
+    return TrainingSet(training.position[:, inputs], training.potential - value, gradient)
 
 
-def _marginal(whitening: Whitening, columns: np.ndarray) -> Whitening:
+def marginal(whitening: Whitening, columns: np.ndarray) -> Whitening:
     """Return the coordinates of some parameters alone, with the same mean and covariance."""
     rows = whitening.factor[columns]
     return Whitening(whitening.mean[columns], np.linalg.cholesky(rows @ rows.T))

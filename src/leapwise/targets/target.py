@@ -17,7 +17,7 @@ from leapwise.targets.densities import Density
 from leapwise.targets.forward import ByKeyword, ForwardTarget, draw_inside, keywords, require_density
 from leapwise.targets.returns import Values, checked_pair, checked_rows, checked_scalars
 from leapwise.targets.transforms import Bounds, Transform
-from leapwise.targets.variables import Variable, layout_of, named
+from leapwise.targets.variables import Variable, columns, layout_of, named
 
 TargetKind = TypeVar("TargetKind", "Target", ForwardTarget)
 
@@ -31,6 +31,7 @@ class AnyTarget(Protocol):
     coords: dict[str, list[Any]]
     transform: Transform
     prior: Density | None
+    inputs: np.ndarray
     vectorized: bool
     has_gradient: bool
 
@@ -140,9 +141,13 @@ class Target:
             self.dim, self.names, self.variables, self.coords, self.transform = layout
         self.vectorized = require_flag("vectorized", vectorized)
         seen = keywords(log_density, self.variables) if hasattr(log_prior, "variables") else None
+        #: The parameters that an expensive likelihood sees.
+        self.inputs = np.arange(self.dim)
         if seen is not None:
             names_seen = [each.name for each in seen]
             log_density = ByKeyword(log_density, self.variables, names_seen, self.vectorized)
+            where = columns(self.variables)
+            self.inputs = np.concatenate([self.inputs[where[name]] for name in names_seen])
         self.has_gradient = any(ways)
         self._log_density = log_density
         self._gradient = gradient

@@ -71,7 +71,7 @@ def split(variables: Sequence[Variable], points: np.ndarray) -> dict[str, np.nda
     """
     where = columns(variables)
     return {
-        each.name: points[..., where[each.name]].reshape(*points.shape[:-1], *each.shape)
+        each.name: points[..., where[each.name]].reshape((*points.shape[:-1], *each.shape))
         for each in variables
     }
 

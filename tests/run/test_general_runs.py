@@ -1,0 +1,232 @@
+"""Runs of general targets: unknown noise, exact priors, kept outputs, and what follows from them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import leapwise as lw
+from leapwise.errors import InputError
+from leapwise.kernels.free_moves import FreeMoves
+from leapwise.results.statistics import statistics
+from leapwise.surrogates.joint import FittedJoint, WithPrior
+
+T = np.linspace(0.0, 4.0, 12)
+TRUE_A, TRUE_K, TRUE_SIGMA = 2.0, 0.6, 0.1
+Y = TRUE_A * np.exp(-TRUE_K * T) + TRUE_SIGMA * np.random.default_rng(0).standard_normal(len(T))
+
+
+class Decay:
+    """A model that counts its runs."""
+
+    def __init__(self):
+        self.n_runs = 0
+
+    def __call__(self, a, k):
+        self.n_runs += 1
+        return a * np.exp(-k * T)
+
+
+def target(model=None):
+    prior = lw.Prior(a=lw.LogNormal(0.0, 1.0), k=lw.HalfNormal(1.0), sigma=lw.HalfNormal(0.5))
+    return lw.ForwardTarget(model or Decay(), lw.GaussianLikelihood(Y, sd="sigma"), prior)
+
+
+def short(model=None, **settings):
+    return lw.sample(target(model), **{"draws": 300, "chains": 4, "random_seed": 1} | settings)
+
+
+@cache
+def run():
+    return short()
+
+
+@cache
+def reference():
+    """Moments of the posterior by a sum over a grid."""
+    a, k, s = np.linspace(1.6, 2.4, 80), np.linspace(0.4, 0.85, 80), np.exp(np.linspace(-3.5, -1.0, 90))
+    a, k, s = np.meshgrid(a, k, s, indexing="ij")
+    log = (
+        stats.lognorm(1.0).logpdf(a)
+        + stats.halfnorm.logpdf(k)
+        + stats.halfnorm(scale=0.5).logpdf(s)
+        + np.log(s)
+    )
+    for time, datum in zip(T, Y, strict=True):
+        log += stats.norm.logpdf(datum, a * np.exp(-k * time), s)
+    weight = np.exp(log - log.max())
+    weight /= weight.sum()
+    means = [float((weight * x).sum()) for x in (a, k, s)]
+    return np.array(means), np.sqrt(
+        [float((weight * (x - m) ** 2).sum()) for x, m in zip((a, k, s), means, strict=True)]
+    )
+
+
+def test_unknown_noise_is_sampled_right():
+    """5 standard errors for each of three means: a false alarm in 2e-6 of all seeds."""
+    mean, sd = reference()
+    found = statistics(run().draws)
+    assert (np.abs(found.mean - mean) < 5 * found.mcse).all()
+    np.testing.assert_allclose(found.sd, sd, rtol=0.15)
+    assert run().surrogate.sd < 0.3 and not run().summary().warnings
+
+
+def test_the_surrogate_learns_the_model_over_its_inputs_alone():
+    kernel = run().kernel
+    surrogate = (kernel.kernel if isinstance(kernel, FreeMoves) else kernel).surrogate
+    assert isinstance(surrogate, FittedJoint)
+    assert surrogate.emulated.training.dim == 2
+
+
+def test_outputs_are_those_of_the_model_at_the_draws():
+    found = run()
+    expected = found["a"][..., None] * np.exp(-found["k"][..., None] * T)
+    np.testing.assert_allclose(found.posterior.outputs, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("keep", [None, False, 7])
+def test_kept_outputs_cost_no_run_and_change_no_draw(keep):
+    model = Decay()
+    found = short(model, keep_outputs=keep)
+    assert model.n_runs == run().cost.n_exact == found.cost.n_exact
+    np.testing.assert_array_equal(found.draws, run().draws)
+    if keep is False:
+        assert found.posterior.outputs is None
+    else:
+        np.testing.assert_array_equal(found.posterior.outputs, run().posterior.outputs[:, :: keep or 1])
+
+
+@pytest.mark.parametrize("method", [lw.HMC(), lw.NUTS()], ids=["HMC", "NUTS"])
+def test_kernels_with_exact_gradients_have_outputs_too(method):
+    def jacobian(x):
+        e = np.exp(-x[1] * T)
+        return x[0] * e, np.stack([e, -x[0] * T * e], axis=1)
+
+    plain = target()
+    exact = lw.ForwardTarget(plain.forward, plain.likelihood, plain.prior, jacobian=jacobian)
+    found = lw.sample(exact, draws=30, tune=100, chains=2, method=method, random_seed=1)
+    expected = found["a"][..., None] * np.exp(-found["k"][..., None] * T)
+    np.testing.assert_allclose(found.posterior.outputs, expected, rtol=1e-9)
+
+
+def test_a_resumed_run_has_the_same_draws_and_outputs(tmp_path):
+    first = short(draws=120, ledger=tmp_path / "run.db")
+    model = Decay()
+    more = lw.resume(tmp_path / "run.db", target(model), draws=300)
+    np.testing.assert_array_equal(more.draws[:, :120], first.draws)
+    np.testing.assert_array_equal(more.posterior.outputs[:, :120], first.posterior.outputs)
+    expected = more["a"][..., None] * np.exp(-more["k"][..., None] * T)
+    np.testing.assert_allclose(more.posterior.outputs, expected, rtol=1e-9)
+    assert model.n_runs <= more.cost.n_exact - first.cost.n_exact + 1  # one position is checked again
+
+
+def test_workers_change_nothing_but_the_chains_grouping():
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(2) as one, ThreadPoolExecutor(4) as other:
+        runs = [short(draws=60, executor=pool) for pool in (one, other)]
+    np.testing.assert_array_equal(runs[0].draws, runs[1].draws)
+    np.testing.assert_array_equal(runs[0].posterior.outputs, runs[1].posterior.outputs)
+
+
+class TestTree:
+    """The `DataTree` of a run."""
+
+    def test_groups_and_shapes(self):
+        tree = run().to_datatree()
+        for name in ("predictions", "posterior_predictive", "log_likelihood"):
+            assert tree[name]["y"].shape == (4, 300, len(T))
+        np.testing.assert_array_equal(tree["observed_data"]["y"], Y)
+
+    def test_log_likelihood_is_that_of_each_datum(self):
+        found, tree = run(), run().to_datatree()
+        expected = stats.norm.logpdf(Y, found.posterior.outputs, found["sigma"][..., None])
+        np.testing.assert_allclose(tree["log_likelihood"]["y"], expected, rtol=1e-10)
+
+    def test_loo_is_that_by_hand(self):
+        """Importance weights smoothed by arviz-stats itself, the sum by hand."""
+        import arviz_stats
+
+        tree = run().to_datatree()
+        log = tree["log_likelihood"]["y"].to_numpy()
+        flat = log.reshape(-1, log.shape[2])
+        found = arviz_stats.loo(tree, pointwise=True)
+        np.testing.assert_allclose(found.elpd, float(np.sum(found.elpd_i)), rtol=1e-9)
+        raw = np.log(len(flat)) - np.logaddexp.reduce(
+            -flat, axis=0
+        )  # without smoothing: near it, as k is small
+        assert abs(found.elpd - raw.sum()) < 0.5
+        predicted = np.logaddexp.reduce(flat, axis=0) - np.log(len(flat))
+        np.testing.assert_allclose(found.p, predicted.sum() - found.elpd, atol=1e-6)
+
+    def test_replicated_data_have_the_noise_of_their_draws(self):
+        found, tree = run(), run().to_datatree()
+        z = (tree["posterior_predictive"]["y"].to_numpy() - found.posterior.outputs) / found["sigma"][
+            ..., None
+        ]
+        assert abs(z.mean()) < 5 / np.sqrt(z.size) and abs(z.var() - 1.0) < 5 * np.sqrt(2.0 / z.size)  # 1e-6
+        np.testing.assert_array_equal(
+            run().to_datatree()["posterior_predictive"]["y"], tree["posterior_predictive"]["y"]
+        )
+
+    def test_thinned_outputs_say_which_draws_they_belong_to(self):
+        tree = short(keep_outputs=7).to_datatree()
+        np.testing.assert_array_equal(tree["predictions"]["draw"], np.arange(0, 300, 7))
+
+    def test_variables_have_shapes_dims_and_coords(self):
+        shaped = lw.ForwardTarget(
+            lambda theta: theta,
+            lw.GaussianLikelihood([1.0, 2.0, 3.0], sd=0.5),
+            lw.Prior(theta=lw.Normal(0, 5, shape=3, dims="mode")),
+            coords={"mode": ["low", "middle", "high"]},
+        )
+        tree = lw.sample(shaped, draws=50, chains=2, random_seed=1).to_datatree()
+        assert tree["posterior"]["theta"].dims == ("chain", "draw", "mode")
+        assert tree["posterior"]["mode"].to_numpy().tolist() == ["low", "middle", "high"]
+
+
+class TestLoad:
+    def test_a_loaded_run_prints_as_before(self, tmp_path):
+        found = run()
+        again = lw.load(found.save(tmp_path / "run.nc"))
+        assert str(again.summary()) == str(found.summary())
+        np.testing.assert_array_equal(again["sigma"], found["sigma"])
+        np.testing.assert_array_equal(again.posterior.outputs, found.posterior.outputs)
+        assert again.cost == found.cost and again.settings["method"] == "Auto"
+
+    @pytest.mark.parametrize("method", [None, lw.HMC()], ids=["auto", "HMC"])
+    def test_runs_of_log_densities_too(self, tmp_path, method):
+        plain = lw.Target(lambda x: -0.5 * x @ x, lambda x: -x, dim=3, names="x")
+        found = lw.sample(
+            plain, draws=50, tune=None if method is None else 60, chains=2, random_seed=1, method=method
+        )
+        again = lw.load(found.save(tmp_path / "run.nc"))
+        assert str(again.summary()) == str(found.summary())
+        np.testing.assert_array_equal(again.draws, found.draws)
+        np.testing.assert_array_equal(again.warmup.draws, found.warmup.draws)
+
+    def test_other_files_are_refused(self, tmp_path):
+        (tmp_path / "bad.nc").write_text("nothing")
+        with pytest.raises(InputError, match="cannot read"):
+            lw.load(tmp_path / "bad.nc")
+        with pytest.raises(InputError, match="cannot read"):
+            lw.load(tmp_path / "missing.nc")
+
+    def test_unknown_variables_are_named(self):
+        with pytest.raises(InputError, match="no variable 'b' in this run, which has a, k, sigma"):
+            run()["b"]
+
+
+def test_an_exact_prior_leaves_the_likelihood_to_be_learned():
+    """Eight schools, centred: the likelihood is a quadratic, and the funnel is in the exact prior."""
+    y, sd = np.array([28, 8, -3, 7, -1, 1, 18, 12.0]), np.array([15, 10, 16, 11, 9, 11, 10, 18.0])
+    prior = lw.Prior(mu=lw.Normal(0, 5), tau=lw.HalfCauchy(5), theta=lw.Normal("mu", "tau", shape=8))
+    schools = lw.Target(log_likelihood=lambda theta: -0.5 * np.sum(((y - theta) / sd) ** 2), log_prior=prior)
+    found = lw.sample(schools, draws=100, chains=4, random_seed=1)
+    assert isinstance(found.kernel.surrogate, WithPrior)
+    assert found.surrogate.sd < 0.1 and found.surrogate.exact_share == 0.0
+    # Means of a long exact run: 4.4 and 3.6; 5 standard errors of some 200 effective draws, at least.
+    assert abs(found["mu"].mean() - 4.4) < 1.2 and 2.0 < found["tau"].mean() < 5.5
