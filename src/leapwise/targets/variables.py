@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -57,8 +58,14 @@ def columns(variables: Sequence[Variable]) -> dict[str, slice]:
     >>> columns([Variable("a"), Variable("theta", (3,))])
     {'a': slice(0, 1, None), 'theta': slice(1, 4, None)}
     """
+    return {name: where for name, where, _ in _places(tuple(variables))}
+
+
+@cache
+def _places(variables: tuple[Variable, ...]) -> tuple[tuple[str, slice, tuple[int, ...]], ...]:
+    """Return name, place and shape of each variable; remembered, since trajectories need them at every step."""
     ends = np.cumsum([0, *(each.size for each in variables)]).tolist()
-    return {each.name: slice(*ends[i : i + 2]) for i, each in enumerate(variables)}
+    return tuple((each.name, slice(*ends[i : i + 2]), each.shape) for i, each in enumerate(variables))
 
 
 def split(variables: Sequence[Variable], points: np.ndarray) -> dict[str, np.ndarray]:
@@ -69,10 +76,9 @@ def split(variables: Sequence[Variable], points: np.ndarray) -> dict[str, np.nda
     >>> split([Variable("a"), Variable("theta", (3,))], np.arange(8.0).reshape(2, 4))["a"]
     array([0., 4.])
     """
-    where = columns(variables)
+    first = points.shape[:-1]
     return {
-        each.name: points[..., where[each.name]].reshape((*points.shape[:-1], *each.shape))
-        for each in variables
+        name: points[..., where].reshape((*first, *shape)) for name, where, shape in _places(tuple(variables))
     }
 
 
