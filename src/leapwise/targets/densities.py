@@ -1,4 +1,4 @@
-"""Cheap densities: likelihoods of a forward model's outputs, and priors of its parameters.
+"""Cheap densities: the form of likelihoods and priors, and two plain priors.
 
 Any object with the two methods of `Density`, ``log_density(points)`` and ``gradient(points)``, can be used in their
 place. Both methods take batches, with one point per row.
@@ -17,7 +17,6 @@ from numpy.typing import ArrayLike
 
 from leapwise.checks import require_dim, require_positive, require_real
 from leapwise.errors import InputError
-from leapwise.targets.likelihoods import GaussianLikelihood as GaussianLikelihood
 
 
 @runtime_checkable
