@@ -210,6 +210,25 @@ class TestTailRule:
         fitted = QuadraticNetwork(60, gain=3.0).fit(wells, rng)
         assert (fitted.potential(x) - wells.potential).std() < 0.05
 
+    def test_without_the_rule_a_quadratic_is_exact_everywhere(self, rng):
+        """Nearly flat along one axis, which the rule would bend, and far beyond the training points."""
+        x, curvature = rng.standard_normal((60, 3)), np.array([1.0, 0.5, 1e-3])
+        training = TrainingSet(x, 0.5 * np.square(x) @ curvature)
+        frame = Whitening(np.zeros(3), np.eye(3))
+        far = 100.0 * rng.standard_normal((20, 3))
+        exact, bent = (
+            QuadraticNetwork(ridge=1e-12, whitening=frame, must_grow=each).fit(training, rng).potential(far)
+            for each in (False, True)
+        )
+        np.testing.assert_allclose(exact, 0.5 * np.square(far) @ curvature, rtol=1e-6)
+        assert (bent > exact + 1.0).all()
+
+    def test_without_the_rule_a_falling_fit_is_bounded_all_the_same(self, rng):
+        x = rng.standard_normal((60, 3))
+        fitted = QuadraticNetwork(must_grow=False).fit(TrainingSet(x, -x[:, 0]), rng)
+        values = fitted.potential(fitted.radius * np.array([3.0, 10.0, 100.0])[:, None] * [[10.0, 0.0, 0.0]])
+        assert (np.diff(values) > 0).all()
+
     def test_an_update_obeys_the_rule(self, rng):
         x = rng.standard_normal((60, 3))
         fitted = QuadraticNetwork().fit(TrainingSet(x, 0.5 * (x**2).sum(axis=1), x), rng)

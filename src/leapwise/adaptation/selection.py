@@ -146,10 +146,13 @@ class Candidates:
             return {type(self.recipe).__name__: self.recipe}
         if self.target.emulates_outputs:
             return self._emulators(frame)
-        found: dict[str, Surrogate] = {PLAIN: QuadraticNetwork(whitening=frame)}
+        quadratic = QuadraticNetwork(whitening=frame)
+        if self._prior is not None:  # a likelihood may be flat, or nearly, where the prior falls off
+            quadratic = replace(quadratic, must_grow=False)
+        found: dict[str, Surrogate] = {PLAIN: quadratic}
         few = self.target.dim <= settings.few_parameters
         if (few or self._is_worth("network", settings.too_plain)) and stages.hidden_units:
-            found["network"] = QuadraticNetwork(settings.n_hidden, radial=True, whitening=frame)
+            found["network"] = replace(quadratic, n_hidden=settings.n_hidden, radial=True)
         large = self._most >= settings.enough * (self.target.dim + 1)
         if large and (few or self._needs_process) and stages.gaussian_process:
             found["process"] = GaussianProcess(

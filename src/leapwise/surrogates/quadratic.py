@@ -36,7 +36,7 @@ from leapwise.surrogates.ridge import (
     sum_of_squares,
 )
 from leapwise.surrogates.training import TrainingSet, WhiteSet, first_rows
-from leapwise.surrogates.trend import Guard, QuadraticBasis, guard_radius, nearest_convex
+from leapwise.surrogates.trend import MIN_CURVATURE, Guard, QuadraticBasis, guard_radius, nearest_convex
 from leapwise.surrogates.whitening import Whitening
 
 #: Penalty of linear weights relative to quadratic ones: nearly free, as the whitening's mean is an estimate. A guess.
@@ -69,6 +69,9 @@ class QuadraticNetwork:
         Typical standard deviation of the hidden units' projections: units bend more sharply if it is larger.
     whitening : Whitening, optional
         Coordinates to train in; from the training positions if not given.
+    must_grow : bool
+        Whether the surrogate must grow far out (the tail rule of `FittedQuadratic`). False suits a likelihood that is
+        added to an exact prior: it may be flat where the prior falls off.
 
     Examples
     --------
@@ -87,10 +90,12 @@ class QuadraticNetwork:
     ridge: float | None = None
     gain: float = 1.0
     whitening: Whitening | None = None
+    must_grow: bool = True
 
     def __post_init__(self) -> None:
         require_whole("n_hidden", self.n_hidden, 0)
         require_flag("radial", self.radial)
+        require_flag("must_grow", self.must_grow)
         require_positive(self.gain, "gain", ())
         if self.ridge is not None:
             require_ridge(self.ridge)
@@ -121,6 +126,7 @@ class QuadraticNetwork:
             ridge=ridge,
             lowest=lowest,
             radius=guard_radius(white.position),
+            must_grow=self.must_grow,
         )
 
 
@@ -159,27 +165,35 @@ class FittedQuadratic(FittedNetwork):
     the end at least 1.02. Any potential whose curvature in whitened coordinates stays below that is under-estimated by
     a bounded amount. Potentials that grow faster are under-estimated far out, where the surrogate itself has no mass.
 
+    With ``must_grow=False`` the eigenvalues are at least 0 and :math:`\kappa = f/R`, so that there is no guard unless
+    the rest decreases: the exact prior that is added falls off, and a guard would cut tails that the prior has.
+
     Attributes
     ----------
     radius : float
         Distance from the origin, in whitened coordinates, at which the guard begins.
+    must_grow : bool
+        As for `QuadraticNetwork`.
     """
 
     problem: QuadraticProblem
     radius: float
+    must_grow: bool = True
 
     @cached_property
     def expansion(self) -> Expansion:
         """The trained weights under the tail rule, with the standard normal and the guard added."""
         problem, trend, weights = self.problem, self.problem.basis.trend, self.trained_weights
         identity = trend.weights_of(np.zeros(trend.dim), np.eye(trend.dim))
-        curvature = nearest_convex(trend.matrix(weights[: trend.size] + identity))
+        least = MIN_CURVATURE if self.must_grow else 0.0
+        curvature = nearest_convex(trend.matrix(weights[: trend.size] + identity), least)
         if curvature is not None:
             weights = self._refit(weights, curvature - np.eye(trend.dim))
         full = weights[:-1].copy()
         full[: trend.size] += identity
         guard = Guard(self.radius)
-        full = np.append(full, _guard_weight(problem, full, guard))
+        fall = _steepest_fall(problem, full, guard)
+        full = np.append(full, float(self.must_grow) + fall / guard.radius)
         basis = SumBasis((*problem.basis.bases, guard))
         return Expansion(basis, full, problem.white.offset + float(weights[-1]), self.whitening)
 
@@ -220,15 +234,14 @@ def _refit(updater: RowUpdater, weights: np.ndarray, held: slice) -> np.ndarray:
     return weights
 
 
-def _guard_weight(problem: QuadraticProblem, weights: np.ndarray, guard: Guard) -> float:
-    """Return kappa: large enough for growth at twice the radius on rays through training points, both ways."""
+def _steepest_fall(problem: QuadraticProblem, weights: np.ndarray, guard: Guard) -> float:
+    """Return how steeply the rest falls at twice the radius on rays through training points, both ways; 0 if not."""
     length = np.linalg.norm(problem.white.position, axis=1, keepdims=True)
     away = length[:, 0] > 0
     rays = problem.white.position[away] / length[away]
     rays = np.concatenate([rays, -rays])
     _, gradient = problem.basis.value_and_gradient(2.0 * guard.radius * rays, weights)
-    fall = -np.einsum("ij,ij->i", gradient, rays).min()
-    return 1.0 + max(0.0, float(fall)) / guard.radius
+    return max(0.0, float(-np.einsum("ij,ij->i", gradient, rays).min()))
 
 
 @dataclass(frozen=True, eq=False)

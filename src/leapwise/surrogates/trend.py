@@ -305,8 +305,8 @@ def _half_square(white: np.ndarray) -> np.ndarray:
     return np.asarray(0.5 * np.einsum("ij,ij->i", white, white))
 
 
-def nearest_convex(matrix: np.ndarray) -> np.ndarray | None:
-    """Return the nearest symmetric matrix with eigenvalues of at least `MIN_CURVATURE`; None if `matrix` is one.
+def nearest_convex(matrix: np.ndarray, least: float = MIN_CURVATURE) -> np.ndarray | None:
+    """Return the nearest symmetric matrix with eigenvalues of at least `least`; None if `matrix` is one.
 
     Examples
     --------
@@ -316,9 +316,9 @@ def nearest_convex(matrix: np.ndarray) -> np.ndarray | None:
     True
     """
     values, vectors = np.linalg.eigh(matrix)
-    if values[0] >= MIN_CURVATURE:
+    if values[0] >= least:
         return None
-    return np.asarray((vectors * np.maximum(values, MIN_CURVATURE)) @ vectors.T)
+    return np.asarray((vectors * np.maximum(values, least)) @ vectors.T)
 
 
 def guard_radius(white: np.ndarray) -> float:
