@@ -26,7 +26,7 @@ from leapwise.targets.forward import PriorAndLikelihood
 
 
 def start_at_prior(record: EvaluationRecord, state: State, rng: np.random.Generator) -> Start:
-    """Start at draws of the prior, without a descent, in the frame of the prior.
+    """Start at the lowest of some draws of the prior, without a descent, in the frame of the prior.
 
     A hierarchy has no mode worth finding: its density is unbounded where the spread of a group goes to 0, and there is
     no mass there. Since the prior is exact, chains on the surrogate find their way from draws of the prior.
@@ -34,7 +34,9 @@ def start_at_prior(record: EvaluationRecord, state: State, rng: np.random.Genera
     target, dim = record.evaluator.target, state.position.shape[1]
     prior = prior_draws(target, rng, record.settings.initialise.n_prior)
     record.evaluate(prior[: 2 * (dim + 1)])
-    return Start(state.position, _frame_of(prior))
+    known = record.training()
+    lowest = np.argsort(known.potential, kind="stable")[: len(state.position)]
+    return Start(known.position[np.resize(lowest, len(state.position))], _frame_of(prior))
 
 
 def _frame_of(prior: np.ndarray) -> Whitening:

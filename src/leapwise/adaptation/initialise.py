@@ -17,7 +17,8 @@ hundred times narrower or has several modes. So trust regions follow: outputs ar
 the region, with a few more evaluations where a direction has not been looked at, and the minimum inside is evaluated.
 The region grows where that was predicted and shrinks where it was not. One descent may end in a local minimum: others
 follow from the next lowest chains until two are equally low, and from fresh draws of the prior as long as nothing fits
-the data. Chains that are still far up then start again around the ends of descents.
+the data. If noise is unknown, all chains descend, since with much noise any position fits. Chains that are still far up
+then start again around the ends of descents.
 """
 
 from __future__ import annotations
@@ -342,11 +343,14 @@ class OutputDescents(TrustRegion):
         return len(self.record) >= self.most
 
     @property
-    def fits(self) -> bool:
-        """Whether the lowest position fits the data within their errors; only known for Gaussian likelihoods."""
+    def fits(self) -> bool | None:
+        """Whether the lowest position fits the data within their errors; None if the errors are not known.
+
+        They are known for Gaussian likelihoods of known noise.
+        """
         likelihood, known = getattr(self.target, "likelihood", None), self.record.training()
         if not isinstance(likelihood, GaussianLikelihood) or not likelihood.is_plain or known.outputs is None:
-            return True
+            return None
         m = likelihood.data.size
         both = np.stack([likelihood.data, known.outputs[int(known.potential.argmin())]])
         misfit = -2.0 * np.diff(likelihood.log_density(both))[0]
@@ -356,6 +360,16 @@ class OutputDescents(TrustRegion):
         """Return which potentials are those of the typical set, as far as is known."""
         height = self.record.settings.heights.training(self.frame.mean.size)
         return np.asarray(potential) < self.record.lowest + height
+
+    def agree(self, descents: Sequence[OutputDescent]) -> bool:
+        """Whether two descents have ended at the lowest potential of all, up to the height of a draw.
+
+        Where noise is unknown a local minimum with much noise also fits the data, so nothing else says that an end is
+        not one.
+        """
+        height = self.record.settings.heights.draws(self.frame.mean.size)
+        ends = [each.potential for each in descents]
+        return sum(end < self.record.lowest + height for end in ends) > 1
 
     def begin(self, position: np.ndarray) -> OutputDescent:
         """Return a descent from the lowest of positions."""
@@ -456,7 +470,12 @@ def follow_trust_regions(
         if region.is_over or (region.fits and np.sum(region.are_low(potential)) > 1):
             break
     n_draws = settings.n_fresh * (position.shape[1] + 1)
-    while not (region.is_over or region.fits or len(descents) >= len(position) + settings.max_fresh):
+    while not (
+        region.is_over
+        or region.fits
+        or (region.fits is None and region.agree(descents))
+        or len(descents) >= len(position) + settings.max_fresh
+    ):
         descents.append(region.begin(np.stack([next(fresh) for _ in range(n_draws)])))
         region.descend(descents[-1])
     ends = [each for each in descents if region.are_low(each.potential)]
@@ -507,6 +526,11 @@ def _no_further(frame: Whitening, position: np.ndarray, ends: np.ndarray, radius
     return position + share[:, None] * (ends - position)
 
 
+#: Slope of the cone in place of infinite potentials, in units of the slope downhill. A guess: above 1, so that the
+#: line search steps back, and not so far that it gives up.
+_STEEP = 3.0
+
+
 def surrogate_minimum(
     surrogate: Fitted,
     frame: Whitening,
@@ -517,12 +541,24 @@ def surrogate_minimum(
     """Return a minimum of the surrogate near a position, within bounds in the frame."""
     from scipy.optimize import minimize  # slow to import
 
+    lowest = np.inf, np.zeros(0), 0.0  # value, position and length of the gradient
+
     def height(white: np.ndarray) -> tuple[float, np.ndarray]:
+        nonlocal lowest
         with np.errstate(all="ignore"):
             potential, gradient = surrogate.potential_and_gradient(frame.from_white(white[None]))
-        if not (np.isfinite(potential).all() and np.isfinite(gradient).all()):
+        if np.isfinite(potential).all() and np.isfinite(gradient).all():
+            value, slope = float(potential[0]), frame.gradient_to_white(gradient)[0]
+            if value < lowest[0]:
+                lowest = value, white.copy(), float(np.linalg.norm(slope))
+            return value, slope
+        if lowest[0] == np.inf:
             return 1e100, np.zeros_like(white)
-        return float(potential[0]), frame.gradient_to_white(gradient)[0]
+        # Outputs are impossible there. A cone around the lowest position makes the line search step back; from a value
+        # without any relation to the others it would interpolate a step of about zero, and end.
+        away, steep = white - lowest[1], _STEEP * lowest[2]
+        distance = float(np.linalg.norm(away))
+        return lowest[0] + steep * distance, steep / distance * away
 
     start = frame.to_white(position[None])[0]
     found = minimize(
