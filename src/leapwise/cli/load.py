@@ -70,7 +70,7 @@ def load_module(file: Path) -> ModuleType:
 def as_problem(value: Any, what: str, module: ModuleType) -> Problem:
     """Return a problem made from a problem, a target, or a function without arguments that returns one."""
     found = value
-    if not isinstance(value, TARGETS) and _takes_nothing(value):
+    if not isinstance(value, (*TARGETS, type)) and _takes_nothing(value):
         try:
             found = value()
         except LeapwiseError:
