@@ -99,11 +99,11 @@ TARGETS = {
         "'a'",
         ["float array"],
     ),
-    "data are missing": (
-        lambda m: lw.GaussianLikelihood([0.0, np.nan], sd=1.0),
+    "all data are missing": (
+        lambda m: lw.GaussianLikelihood([np.nan, np.nan], sd=1.0),
         InputError,
-        "nan at index 1",
-        ["drop or fix"],
+        "only NaN",
+        ["give observations"],
     ),
     "negative sd": (lambda m: lw.GaussianLikelihood([0.0], sd=-0.1), InputError, "-0.1", ["sign"]),
     "no sd and no covariance": (lambda m: lw.GaussianLikelihood([0.0]), InputError, "sd", ["exactly one"]),
@@ -119,7 +119,7 @@ TARGETS = {
         lambda m: lw.ForwardTarget(m.score, lw.GaussianLikelihood, PRIOR),
         InputError,
         "class GaussianLikelihood",
-        ["see GaussianLikelihood"],
+        ["give data in a GaussianLikelihood"],
     ),
     "dim against the prior": (
         lambda m: lw.ForwardTarget(m.score, LIKELIHOOD, PRIOR, dim=3),

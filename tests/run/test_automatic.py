@@ -117,14 +117,19 @@ class TestCost:
 
 
 class TestRun:
-    def test_it_is_complete_and_exact(self, made):
+    def test_it_is_complete_and_exact(self, kind, made):
         run = made[1]
         assert run.draws.shape == (CHAINS, DRAWS, 3)
         assert run.complete and run.exact and run.n_adaptive == 0
         assert all(values.shape == (CHAINS, DRAWS) for values in run.posterior.stats.values())
         assert run.warmup.draws.shape == (CHAINS, 0, 3)
         assert str(run.summary())
-        assert set(run.to_datatree().children) == {"posterior", "sample_stats", "surrogate"}
+        of_outputs = {
+            *("predictions", "posterior_predictive", "log_likelihood"),
+            *("observed_data", "constant_data"),
+        }
+        groups = {"posterior", "sample_stats", "surrogate"} | (of_outputs if kind == "outputs" else set())
+        assert set(run.to_datatree().children) == groups
 
     def test_draws_are_within_their_bounds(self, kind, made):
         if "bounds" not in kind:

@@ -236,7 +236,7 @@ def test_bad_input_is_one_sentence_before_any_run(make, words):
 
 
 BAD_OUTPUTS = {
-    "one array": (lambda a: np.ones(3), "must return a dict with one array for each of the data sets"),
+    "one array": (lambda a: np.ones(3), "must return a dict with one array for each of"),
     "other names": (lambda a: {"x": 1.0, "y": 2.0}, "returned outputs x, y"),
     "other shape": (lambda a: {"u": np.ones(2), "v": np.ones(3)}, r"must return outputs of shape \(2,\)"),
 }

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from leapwise.results.run import Record, Run, SurrogateReport
 
 
+#: Groups with one entry for each draw whose outputs were kept.
+OF_DRAWS = ("predictions", "posterior_predictive", "log_likelihood")
+
+
 def plain(value: Any) -> Any:
     """Turn arrays into lists, NumPy numbers into Python numbers, and values that are not finite into None.
 
@@ -62,17 +66,21 @@ def to_datatree(run: Run, predictive: bool | None = None) -> DataTree:
     of_outputs = predictive_groups(run, predictive)
     groups = {name: variables for name, variables in (groups | of_outputs).items() if variables}
     attrs = attributes(run)
+    shaped = (*run.variables, *run.output_variables)
+    dims = {_variable(each.name): list(each.dims) for each in shaped if each.dims}
     tree: DataTree = from_dict(
         groups,
         sample_dims=["chain", "draw"],
         save_warmup=True,  # arviz-base's own default drops the warm-up
         check_conventions=False,  # having more chains than draws is allowed here
         coords=run.coords,
-        dims={_variable(each.name): list(each.dims) for each in run.variables if each.dims},
+        dims=dims,
+        pred_coords=run.coords,  # of the group predictions
+        pred_dims=dims,
         attrs={name: attrs for name in groups},
     )
     if run.posterior.every > 1:  # outputs of some of the draws only
-        for name in {"predictions", "posterior_predictive", "log_likelihood"} & set(of_outputs):
+        for name in set(OF_DRAWS) & set(of_outputs):
             data = tree[name].dataset
             tree[name].dataset = data.assign_coords(draw=run.posterior.every * np.arange(data.sizes["draw"]))
     if run.surrogate is not None:
@@ -107,6 +115,7 @@ def attributes(run: Run) -> dict[str, Any]:
         "versions": json.dumps(plain(run.versions)),
         "names": json.dumps(run.names),
         "variables": json.dumps([asdict(each) for each in run.variables]),
+        "output_variables": json.dumps([asdict(each) for each in run.output_variables]),
         "target": json.dumps(None if run.target is None else plain(asdict(run.target))),
         "failures": json.dumps(None if run.failures is None else run.failures.tolist()),
         **_cost("", run.posterior),
@@ -180,29 +189,43 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {path}: {error}; give a file that run.save() wrote") from error
     attrs = tree["posterior"].attrs if "posterior" in tree else {}
-    if "variables" not in attrs:
+    if not {"variables", "output_variables"} <= set(attrs):
         raise InputError(
             f"{path} was not written by run.save(), or by an earlier version; open it with xarray"
         )
-    variables = tuple(
-        Variable(each["name"], tuple(each["shape"]), None if each["dims"] is None else tuple(each["dims"]))
-        for each in json.loads(attrs["variables"])
-    )
+    variables, layout = (_read_variables(attrs[name]) for name in ("variables", "output_variables"))
     names, failures = json.loads(attrs["names"]), json.loads(attrs["failures"])
-    dims = {dim for each in variables for dim in each.dims or ()}
     draws, stats = _read_record(tree, "", variables)
     warmup_draws, warmup_stats = _read_record(tree, "warmup_", variables)
     if warmup_draws is None:
         warmup_draws = draws[:, :0]
-    outputs = None
-    if "predictions" in tree:
-        parts = [each.to_numpy() for each in tree["predictions"].data_vars.values()]
+    groups = {
+        name: {str(key): each.to_numpy() for key, each in tree[name].data_vars.items()}
+        for name in (*OF_DRAWS, "observed_data", "constant_data")
+        if name in tree
+    }
+    outputs, every = None, 0
+    if "predictions" in groups:
+        parts = groups["predictions"].values()
         outputs = np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts], axis=2)
+        which = tree["predictions"]["draw"].to_numpy()
+        every = int(which[1] - which[0]) if len(which) > 1 else 1
+    dims = {dim for each in (*variables, *layout) for dim in each.dims or ()}
+    coords = {
+        dim: group.coords[dim].to_numpy().tolist()
+        for group in tree.children.values()
+        for dim in dims & set(map(str, group.coords))
+    }
     return {
         "names": names if isinstance(names, str) else tuple(names),
         "variables": variables,
-        "coords": {dim: tree["posterior"].coords[dim].to_numpy().tolist() for dim in dims},
-        "posterior": {"draws": draws, "stats": stats, "cost": _read_cost(attrs, ""), "outputs": outputs},
+        "coords": coords,
+        "groups": groups,
+        "loaded_outputs": layout,
+        "posterior": {
+            **{"draws": draws, "stats": stats, "cost": _read_cost(attrs, "")},
+            **{"outputs": outputs, "every": every},
+        },
         "warmup": {"draws": warmup_draws, "stats": warmup_stats, "cost": _read_cost(attrs, "warmup_")},
         "settings": json.loads(attrs["settings"]),
         "seed": int(attrs["random_seed"]) if "random_seed" in attrs else None,
@@ -213,6 +236,13 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         "failures": None if failures is None else np.array(failures).reshape(-1, draws.shape[2]),
         "target": _numbers(json.loads(attrs["target"])),
     }
+
+
+def _read_variables(written: str) -> tuple[Variable, ...]:
+    return tuple(
+        Variable(each["name"], tuple(each["shape"]), None if each["dims"] is None else tuple(each["dims"]))
+        for each in json.loads(written)
+    )
 
 
 def _read_record(

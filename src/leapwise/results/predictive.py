@@ -6,14 +6,20 @@ these outputs and parameters, and random data from it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from leapwise.checks import require_real
 from leapwise.errors import InputError
+from leapwise.surrogates import OutputSurrogate, TrainingSet
+from leapwise.surrogates.joint import NoPrior
 from leapwise.targets.forward import PriorAndLikelihood
-from leapwise.targets.variables import Variable, split
+from leapwise.targets.variables import columns, split
 
 if TYPE_CHECKING:
     from leapwise.results.run import Run
@@ -23,6 +29,11 @@ if TYPE_CHECKING:
 MAX_BYTES = 1 << 26
 #: Added to the seed of the run, so that replicated data are independent of the draws.
 _STREAM = 0x9E3779B9
+#: Draws that an emulator for predictions is trained and tested on, at most and at least, and its hidden units. Guesses:
+#: a fit takes about a second, and smooth outputs need no more.
+_MAX_ROWS, _MIN_ROWS, _N_HIDDEN = 1000, 20, 100
+#: Unit of an output's errors, as a share of its spread: components below a hundredth of it are left out. A guess.
+_PRECISION = 1e-2
 
 
 def predictive_groups(run: Run, predictive: bool | None = None) -> dict[str, dict[str, np.ndarray]]:
@@ -37,24 +48,27 @@ def predictive_groups(run: Run, predictive: bool | None = None) -> dict[str, dic
     Returns
     -------
     dict
-        ``predictions`` (outputs at the draws, ``(chain, draw, *shape)``), ``posterior_predictive`` (replicated data),
-        ``log_likelihood`` (of each datum), ``observed_data``; those that can be made.
+        ``predictions`` (outputs and derived quantities at the draws, ``(chain, draw, *shape)``),
+        ``posterior_predictive`` (replicated data), ``log_likelihood`` (of each datum), ``observed_data``,
+        ``constant_data`` (known arguments of the likelihood); those that can be made.
     """
     model, outputs = run.model, run.posterior.outputs
     if model is None or outputs is None or not outputs.size:
-        return {}
-    layout = _layout(model.output_variables, outputs.shape[2])
+        return run.groups
+    layout = run.output_variables
     groups = {"predictions": split(layout, outputs)}
     likelihood: Any = model.likelihood
     if not all(hasattr(likelihood, name) for name in ("pointwise", "sample", "data")):
         return groups
+    layout, outputs = layout[: len(layout) - len(model.qoi)], outputs[..., : model.n_data]
     groups["observed_data"] = split(layout, likelihood.data)
+    if constants := getattr(likelihood, "constants", {}):
+        groups["constant_data"] = constants
     if predictive is None:
         predictive = outputs.nbytes <= MAX_BYTES
     if not predictive:
         return groups
-    kept = run.draws[:, :: max(run.posterior.every, 1)][:, : outputs.shape[1]]
-    parameters, flat = kept.reshape(-1, kept.shape[2]), outputs.reshape(-1, outputs.shape[2])
+    parameters, flat = _at_outputs(run).reshape(-1, run.draws.shape[2]), outputs.reshape(-1, outputs.shape[2])
     own = PriorAndLikelihood(model.prior, likelihood, run.variables).own(parameters)  # type: ignore[arg-type]
     rng = np.random.default_rng([_STREAM, 0 if run.seed is None else run.seed])
     found = {"posterior_predictive": likelihood.sample(flat, *(own or (None,)), rng)}
@@ -72,6 +86,133 @@ def predictive_groups(run: Run, predictive: bool | None = None) -> dict[str, dic
     return groups
 
 
-def _layout(variables: tuple[Variable, ...], size: int) -> tuple[Variable, ...]:
-    """Return the layout of outputs, or one vector if it is not known (the model may have run in other processes)."""
-    return variables if sum(each.size for each in variables) == size else (Variable("y", (size,)),)
+def _at_outputs(run: Run) -> np.ndarray:
+    """Return the draws whose outputs were kept, ``(chains, kept, dim)``."""
+    assert run.posterior.outputs is not None
+    return run.draws[:, :: max(run.posterior.every, 1)][:, : run.posterior.outputs.shape[1]]
+
+
+class Prediction(NamedTuple):
+    """Emulated outputs by name, and their errors.
+
+    Attributes
+    ----------
+    outputs : dict of str to ndarray of shape (n, *shape)
+    error : dict of str to ndarray of shape (n, *shape)
+        Root mean square error at draws that the emulator was not trained on; NaN beyond all draws.
+    """
+
+    outputs: dict[str, np.ndarray]
+    error: dict[str, np.ndarray]
+
+
+@dataclass(frozen=True)
+class _EqualErrors:
+    """A log-density of outputs with which all of them matter equally, each in units of its own spread."""
+
+    unit: np.ndarray
+
+    def log_density(self, points: np.ndarray) -> np.ndarray:
+        """Return log-densities ``(n,)``."""
+        return np.asarray(-0.5 * np.square(points / self.unit).sum(axis=1))
+
+    def gradient(self, points: np.ndarray) -> np.ndarray:
+        """Return gradients ``(n, m)``."""
+        return -points / self.unit**2
+
+
+class OutputEmulator:
+    """An emulator of a model's outputs, trained on the draws of a run, with its errors at other draws.
+
+    All outputs are learned alike, missing data and derived quantities too. The surrogate of a run serves another
+    purpose: it leaves out what the likelihood does not depend on.
+
+    Parameters
+    ----------
+    run : Run
+        Of a `ForwardTarget`, with kept outputs.
+    """
+
+    def __init__(self, run: Run) -> None:
+        if run.model is None or run.posterior.outputs is None:
+            why = (
+                "kept no outputs"
+                if run.model is not None
+                else "is not of a ForwardTarget, or was loaded from a file"
+            )
+            raise InputError(
+                f"outputs cannot be predicted, since this run {why}; sample a ForwardTarget here"
+            )
+        self.model, self.layout, self.labels = run.model, run.output_variables, run.parameter_names
+        parameters = _at_outputs(run).reshape(-1, run.draws.shape[2])
+        self.middle = np.median(parameters, axis=0)
+        position = run.model.transform.to_position(parameters)[:, run.model.inputs]
+        outputs = run.posterior.outputs.reshape(len(position), -1)
+        # A chain that does not move has the same outputs again.
+        _, first = np.unique(position, axis=0, return_index=True)
+        first = np.random.default_rng(0).permutation(np.sort(first))[:_MAX_ROWS]
+        if len(first) < _MIN_ROWS:
+            raise InputError(
+                f"outputs are predicted from at least {_MIN_ROWS} different draws, got {len(first)}; draw more (draws=)"
+            )
+        kept = first[np.isfinite(outputs[first]).all(axis=1)]
+        test, learned = kept[: len(kept) // 4], kept[len(kept) // 4 :]
+        spread = outputs[learned].std(axis=0)
+        equal = _EqualErrors(_PRECISION * np.where(spread > 0, spread, 1.0))
+        training = TrainingSet(position[learned], np.zeros(len(learned)), outputs=outputs[learned])
+        recipe = OutputSurrogate(equal, NoPrior(), n_hidden=_N_HIDDEN)
+        self.fitted = recipe.fit(training, np.random.default_rng(0))
+        self.error = np.sqrt(np.square(self.fitted.outputs(position[test]) - outputs[test]).mean(axis=0))
+        self.radius = float(np.linalg.norm(self.fitted.whitening.to_white(position[kept]), axis=1).max())
+
+    def predict(self, inputs: Mapping[str, ArrayLike] | ArrayLike) -> Prediction:
+        """Return outputs and errors at inputs, as for `Run.predict`."""
+        position = self.model.transform.to_position(self._parameters(inputs))[:, self.model.inputs]
+        found = self.fitted.outputs(position)
+        outside = np.linalg.norm(self.fitted.whitening.to_white(position), axis=1) > self.radius
+        error = np.where(outside[:, None], np.nan, self.error)
+        return Prediction(split(self.layout, found), split(self.layout, error))
+
+    def _parameters(self, inputs: Mapping[str, ArrayLike] | ArrayLike) -> np.ndarray:
+        """Return whole vectors of parameters with these inputs; the others, which the model does not see, as usual."""
+        model = self.model
+        seen = tuple(
+            each for each in model.variables if columns(model.variables)[each.name].start in model.inputs
+        )
+        if not isinstance(inputs, Mapping):
+            rows = np.atleast_2d(require_real(inputs, "inputs"))
+            if rows.ndim != 2 or rows.shape[1] != len(model.inputs):
+                raise InputError(
+                    f"inputs must be rows of {len(model.inputs)} numbers ({', '.join(each.name for each in seen)}), "
+                    f"got shape {rows.shape}; or give a dict by name"
+                )
+            return self._filled(rows)
+        names = [each.name for each in seen]
+        if sorted(inputs) != sorted(names):
+            raise InputError(
+                f"the model sees {', '.join(names)}, got {', '.join(map(str, inputs))}; give all of these"
+            )
+        given = {each.name: require_real(inputs[each.name], each.name) for each in seen}
+        n = max(len(given[each.name]) if given[each.name].ndim > len(each.shape) else 1 for each in seen)
+        try:
+            parts = [np.broadcast_to(given[each.name], (n, *each.shape)).reshape(n, -1) for each in seen]
+        except ValueError:
+            shapes = ", ".join(f"{name} {value.shape}" for name, value in given.items())
+            raise InputError(
+                f"inputs must have the shapes of their variables, or one more axis of equal length; got {shapes}"
+            ) from None
+        return self._filled(np.concatenate(parts, axis=1)[:, np.argsort(np.argsort(model.inputs))])
+
+    def _filled(self, rows: np.ndarray) -> np.ndarray:
+        """Return parameters ``(n, dim)`` with the inputs given, checked to be inside the bounds."""
+        parameters = np.tile(self.middle, (len(rows), 1))
+        parameters[:, self.model.inputs] = rows
+        lower, upper = self.model.transform.lower, self.model.transform.upper
+        bad = np.argwhere(~((parameters > lower) & (parameters < upper)))
+        if len(bad):
+            row, column = bad[0]
+            raise InputError(
+                f"inputs must be inside the support of their priors, got {parameters[row, column]:g} in row {row} for "
+                f"{self.labels[column]}; leave it out"
+            )
+        return parameters

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from os import PathLike
@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from leapwise.errors import InputError
 from leapwise.results import datatree
+from leapwise.results.predictive import OutputEmulator, Prediction
 from leapwise.results.summary import Summary, summarise
 from leapwise.targets import AnyTarget, ForwardTarget, GaussianLikelihood
 from leapwise.targets.variables import Variable, named, split
@@ -282,6 +284,10 @@ class Run:
         Labels along the dims of variables.
     model : ForwardTarget or None
         The target, if it is a forward model; predictions are computed from it.
+    groups : dict of str to dict
+        Of a run that was loaded: what had been computed from its model, by group of the `DataTree`.
+    loaded_outputs : tuple of Variable
+        Of such a run: the layout of its outputs.
 
     Examples
     --------
@@ -311,6 +317,8 @@ class Run:
     variables: tuple[Variable, ...] = ()
     coords: dict[str, list[Any]] = field(default_factory=dict)
     model: ForwardTarget | None = None
+    groups: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    loaded_outputs: tuple[Variable, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.variables:
@@ -357,6 +365,55 @@ class Run:
             return tuple(f"{self.names}[{i}]" for i in range(self.draws.shape[2]))
         return self.names
 
+    @property
+    def output_variables(self) -> tuple[Variable, ...]:
+        """The layout of the outputs that were kept: data sets, then derived quantities; empty if there are none."""
+        outputs = self.posterior.outputs
+        if self.model is None or outputs is None:
+            return self.loaded_outputs
+        found = self.model.output_variables
+        # Otherwise it is not known: the model may have run in other processes only.
+        known = sum(each.size for each in found) == outputs.shape[2]
+        return found if known else (Variable("y", (outputs.shape[2],)),)
+
+    def predict(self, inputs: Mapping[str, ArrayLike] | ArrayLike) -> Prediction:
+        """Predict the model's outputs at other inputs, by an emulator: the model is not run.
+
+        The emulator learns from the outputs at the draws, derived quantities included. It is trained at the first call.
+
+        Parameters
+        ----------
+        inputs : dict of str to array, or array
+            The variables that the model sees, by name: ``(n, *shape)`` each, or of the variable's shape for one point.
+            Or rows of the vector of inputs, ``(n, n_inputs)``.
+
+        Returns
+        -------
+        Prediction
+            `outputs` and `error`, each a dict of arrays ``(n, *shape)``. The error is the root mean square error at
+            draws that the emulator has not seen; NaN beyond all draws, where it is not known.
+
+        Examples
+        --------
+        >>> import leapwise as lw
+        >>> t = np.array([0.0, 1.0, 2.0])
+        >>> target = lw.ForwardTarget(
+        ...     lambda a, k: a * np.exp(-k * t),
+        ...     lw.GaussianLikelihood([2.1, 1.2, 0.6], sd=0.1),
+        ...     lw.Prior(a=lw.LogNormal(0.0, 1.0), k=lw.HalfNormal(1.0)),
+        ... )
+        >>> run = lw.sample(target, draws=100, random_seed=1)
+        >>> found = run.predict({"a": [2.0, 2.1], "k": 0.6})
+        >>> bool(abs(found.outputs["y"] - [[2.0], [2.1]] * np.exp(-0.6 * t)).max() < 0.01), found.error["y"].shape
+        (True, (2, 3))
+        """
+        return self._emulator.predict(inputs)
+
+    @cached_property
+    def _emulator(self) -> OutputEmulator:
+        """Trained when it is first needed."""
+        return OutputEmulator(self)
+
     def summary(self, all: bool = False) -> Summary:
         """Tabulate the parameters, the cost, and warnings that ask for action.
 
@@ -379,8 +436,9 @@ class Run:
     def to_datatree(self, predictive: bool | None = None) -> DataTree:
         """Return an ArviZ `DataTree`: posterior, sample_stats, and the same of warm-up if its steps were recorded.
 
-        A run of a `ForwardTarget` also has ``predictions`` (outputs of the model at the draws), and with one of our
-        likelihoods ``observed_data``, ``posterior_predictive`` (replicated data, seeded) and ``log_likelihood`` (of
+        A run of a `ForwardTarget` also has ``predictions`` (outputs of the model at the draws, and its derived
+        quantities), and with one of our likelihoods ``observed_data``, ``constant_data`` (its known arguments),
+        ``posterior_predictive`` (replicated data, seeded) and ``log_likelihood`` (of
         each datum), so that `arviz_stats.loo` and predictive checks work. None of them costs an evaluation. A
         self-tuned run has a group ``surrogate``: exact evaluations and sd(D) of each round of warm-up, and the other
         fields of `SurrogateReport` as attributes.
@@ -412,7 +470,9 @@ class Run:
 
 
 def load(path: str | PathLike[str]) -> Run:
-    """Return the run that `Run.save` wrote: draws, statistics, cost and reports; not its kernel, model or training set.
+    """Return the run that `Run.save` wrote: draws, statistics, cost, reports and groups of the `DataTree`.
+
+    Its kernel, model and training set are not in the file.
 
     Examples
     --------

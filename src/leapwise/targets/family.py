@@ -22,6 +22,7 @@ from numpy.typing import ArrayLike
 
 from leapwise.checks import require_positive, require_real, require_whole
 from leapwise.errors import InputError
+from leapwise.targets.variables import require_dims
 
 _LEAST, _MOST = np.finfo(float).tiny, np.finfo(float).max
 
@@ -63,7 +64,8 @@ class Family:
             value = self._checked(name, getattr(self, name))
             object.__setattr__(self, name, value)
         object.__setattr__(self, "shape", self._whole_shape())
-        object.__setattr__(self, "dims", _as_dims(self.dims, self.shape))
+        if self.dims is not None:
+            object.__setattr__(self, "dims", require_dims("dims", self.dims, self.shape))
         lower, upper = self.support
         if (bad := np.flatnonzero(~(lower < upper))).size:
             ends = f"{lower.flat[bad[0]]:g} and {upper.flat[bad[0]]:g}"
@@ -231,19 +233,6 @@ def _sum_entries(terms: Array) -> Array:
 def _widened(values: Array, ndim: int) -> Array:
     """Return one number for each row so that it broadcasts over the entries of the row."""
     return values.reshape(*values.shape, *(1,) * (ndim - values.ndim))
-
-
-def _as_dims(dims: Any, shape: tuple[int, ...]) -> tuple[str, ...] | None:
-    if dims is None:
-        return None
-    names = (dims,) if isinstance(dims, str) else tuple(dims) if isinstance(dims, (tuple, list)) else ()
-    usable = all(isinstance(name, str) and name and name not in ("chain", "draw") for name in names)
-    if not names or not usable or len(names) != len(set(names)) or len(names) != len(shape):
-        raise InputError(
-            f"dims must be one name for each axis of shape {shape}, got {dims!r:.80}; give different strings, and "
-            "not 'chain' or 'draw', or leave dims out"
-        )
-    return tuple(str(name) for name in names)
 
 
 def _show(value: Any) -> str:

@@ -8,18 +8,29 @@ sees its inputs, which are some of the parameters or all of them. Everything els
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from leapwise.checks import require_callable, require_flag
+from leapwise.checks import require_callable, require_flag, require_names
 from leapwise.errors import InputError, OutputError
 from leapwise.targets.densities import Density
 from leapwise.targets.likelihoods import GaussianLikelihood
 from leapwise.targets.returns import Values, checked_pair, checked_real, checked_rows, checked_scalars
 from leapwise.targets.transforms import Bounds, Transform
-from leapwise.targets.variables import Variable, columns, layout_of, split
+from leapwise.targets.variables import (
+    Variable,
+    checked_coords,
+    columns,
+    layout_of,
+    require_shape,
+    split,
+    with_dims,
+)
+
+_LOG = logging.getLogger("leapwise")
 
 #: Draws from the prior before a start inside the bounds is abandoned: a guess, enough if the bounds hold 1 % of it.
 _MAX_REDRAWS = 1000
@@ -55,6 +66,8 @@ class PriorAndLikelihood:
         Its `parameters` are names of variables.
     variables : sequence of Variable
         The layout of the parameters.
+    n_data : int, optional
+        Number of outputs that have data, if derived quantities follow them.
 
     Examples
     --------
@@ -66,8 +79,11 @@ class PriorAndLikelihood:
     (array([[0. , 5.5]]), array([[-4.]]))
     """
 
-    def __init__(self, prior: Density, likelihood: Any, variables: Sequence[Variable]) -> None:
+    def __init__(
+        self, prior: Density, likelihood: Any, variables: Sequence[Variable], n_data: int | None = None
+    ) -> None:
         self.prior, self.likelihood, self.variables = prior, likelihood, tuple(variables)
+        self.n_data = n_data
         self._names = _own_names(likelihood)
         self._columns = columns(self.variables)
 
@@ -78,17 +94,20 @@ class PriorAndLikelihood:
 
     def log_density(self, parameters: np.ndarray, outputs: np.ndarray) -> np.ndarray:
         """Return log-prior plus log-likelihood, ``(n,)``."""
-        log_likelihood = self.likelihood.log_density(outputs, *self.own(parameters))
+        log_likelihood = self.likelihood.log_density(outputs[:, : self.n_data], *self.own(parameters))
         return np.asarray(self.prior.log_density(parameters) + log_likelihood)
 
     def gradient(self, parameters: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return its gradients by parameters and by outputs."""
-        own = self.own(parameters)
+        own, seen = self.own(parameters), outputs[:, : self.n_data]
         by_parameters = np.array(self.prior.gradient(parameters), dtype=float)
         if own:
-            for name, slope in self.likelihood.parameter_gradient(outputs, *own).items():
+            for name, slope in self.likelihood.parameter_gradient(seen, *own).items():
                 by_parameters[:, self._columns[name]] += slope.reshape(len(slope), -1)
-        return by_parameters, np.asarray(self.likelihood.gradient(outputs, *own))
+        by_outputs = np.asarray(self.likelihood.gradient(seen, *own))
+        if seen.shape[1] < outputs.shape[1]:  # the likelihood does not depend on derived quantities
+            by_outputs = np.pad(by_outputs, ((0, 0), (0, outputs.shape[1] - seen.shape[1])))
+        return by_parameters, by_outputs
 
 
 class ForwardTarget:
@@ -120,19 +139,26 @@ class ForwardTarget:
     inputs : sequence of str or int, optional
         The variables, or indices of parameters, that a model sees which is given a vector. By default all but those
         that the likelihood or the prior of another variable names.
+    qoi : sequence of str or dict of str to shape, optional
+        Derived quantities that the model returns beside its outputs: names of numbers, or names with shapes. The model
+        then returns a dict with all data sets (an only one is called ``"y"``) and all of these. They are kept with the
+        draws and never enter the likelihood. They must be finite.
     vjp : callable, optional
         Takes the vector of inputs and returns ``(outputs, pull_back)``, where ``pull_back(cotangent)`` maps ``(m,)`` to
         the transposed Jacobian times it, ``(n_inputs,)``: an adjoint solve. `functools.partial(jax.vjp, forward)`
         has this form. Vectorised: rows throughout.
     jacobian : callable, optional
         Takes the vector of inputs and returns ``(outputs, jacobian)`` with the Jacobian ``(m, n_inputs)`` (vectorised:
-        ``(n, m, n_inputs)``). Give this or `vjp` or neither.
+        ``(n, m, n_inputs)``). Give this or `vjp` or neither. Derivatives are those of the outputs alone, not of `qoi`.
     dim : int, optional
         Number of parameters, if the prior has no attribute ``dim``.
     names, bounds, vectorized
         As for `Target`; a `Prior` has names of its own.
+    dims : dict of str to sequence of str, optional
+        Names of the axes of data sets and derived quantities, for results: ``dims={"hares": ["year"]}``. Those of
+        variables are given to their prior.
     coords : dict of str to sequence, optional
-        Labels along the dims of the prior's variables, for results.
+        Labels along dims, for results: ``coords={"year": range(1900, 1921)}``.
 
     Examples
     --------
@@ -160,10 +186,12 @@ class ForwardTarget:
         *,
         joint: Joint | None = None,
         inputs: Sequence[str] | Sequence[int] | None = None,
+        qoi: Sequence[str] | Mapping[str, int | tuple[int, ...]] = (),
         vjp: Callable[[np.ndarray], Any] | None = None,
         jacobian: Callable[[np.ndarray], Any] | None = None,
         dim: int | None = None,
         names: str | Sequence[str] | None = None,
+        dims: Mapping[str, Sequence[str]] | None = None,
         coords: Mapping[str, Sequence[Any]] | None = None,
         bounds: Bounds | None = None,
         vectorized: bool = False,
@@ -174,8 +202,8 @@ class ForwardTarget:
         if vjp is not None and jacobian is not None:
             raise InputError("vjp= and jacobian= were both given; give one of them, the cheaper one")
         about = _checked_parts(likelihood, prior, joint)  # what knows dim, names and bounds
-        layout = layout_of(about, "prior" if joint is None else "joint", dim, names, bounds, coords)
-        self.dim, self.names, self.variables, self.coords, self.transform = layout
+        layout = layout_of(about, "prior" if joint is None else "joint", dim, names, bounds)
+        self.dim, self.names, self.variables, self.transform = layout
         self.vectorized = require_flag("vectorized", vectorized)
         self.has_gradient = vjp is not None or jacobian is not None
         self.forward, self.likelihood, self.prior = forward, likelihood, prior
@@ -187,14 +215,22 @@ class ForwardTarget:
         if self._keywords is not None:
             seen = [each.name for each in self._keywords]
             self._model = ByKeyword(forward, self._keywords, seen, self.vectorized)
-        #: The cheap part, unless it is a likelihood of the outputs alone plus a prior, of a model that sees all.
-        self.joint = joint
-        if joint is None and (_own_names(likelihood) or len(self.inputs) < self.dim):
-            assert prior is not None
-            self.joint = PriorAndLikelihood(prior, likelihood, self.variables)
-        self._layout: tuple[Variable, ...] | None = getattr(likelihood, "outputs", None)
+        layout_of_data: tuple[Variable, ...] | None = getattr(likelihood, "outputs", None)
+        #: Derived quantities, which follow the data sets in the vector of outputs.
+        self.qoi = _derived(qoi, layout_of_data, self.variables)
+        self._layout = None if layout_of_data is None else layout_of_data + self.qoi
         self._n_outputs = None if self._layout is None else sum(each.size for each in self._layout)
+        self._layout = with_dims(self._layout, dims)
+        self.coords = checked_coords(coords, (*self.variables, *(self._layout or ())))
+        #: Number of outputs that have data; None for all.
+        self.n_data = sum(each.size for each in layout_of_data) if self.qoi and layout_of_data else None
+        #: The cheap part, unless it is a likelihood of all outputs plus a prior, of a model that sees all parameters.
+        self.joint = joint
+        if joint is None and (self.qoi or _own_names(likelihood) or len(self.inputs) < self.dim):
+            assert prior is not None
+            self.joint = PriorAndLikelihood(prior, likelihood, self.variables, self.n_data)
         self._require_finite_somewhere()
+        self._warn_of_unused()
 
     def __repr__(self) -> str:
         return f"ForwardTarget(dim={self.dim}, gradient={self.has_gradient}, vectorized={self.vectorized})"
@@ -215,7 +251,7 @@ class ForwardTarget:
 
     @property
     def output_variables(self) -> tuple[Variable, ...]:
-        """The layout of the outputs: one variable for each data set; one vector if that is all that is known."""
+        """The layout of the outputs: data sets, then derived quantities; one vector if that is all that is known."""
         return self._layout or (Variable("y", (self._n_outputs or 0,)),)
 
     def evaluate(self, parameters: np.ndarray, *, gradient: bool) -> Values:
@@ -251,6 +287,8 @@ class ForwardTarget:
         else:
             value = self.joint.log_density(parameters.copy(), outputs.copy())
             log_density = checked_scalars(value, n, True, "joint.log_density")
+        # Where a datum is missing its output does not count, but a surrogate needs a number to learn from.
+        log_density = np.where(np.isnan(outputs).any(axis=1), np.nan, log_density)
         if not gradient:
             return Values(log_density, None, outputs)
         if not np.isfinite(log_density).any():  # rejected or failed already: an adjoint solve is not needed
@@ -266,7 +304,7 @@ class ForwardTarget:
             return Values(log_density, slope, outputs)
         by_parameters, by_outputs = self.joint.gradient(parameters.copy(), outputs.copy())
         slope = checked_rows(by_parameters, n, self.dim, True, "joint.gradient, by parameters,")
-        cotangent = checked_rows(by_outputs, n, m, True, "joint.gradient, by outputs,")
+        cotangent = checked_rows(by_outputs, n, m, True, "joint.gradient, by outputs,")[:, : self.n_data]
         slope[:, self.inputs] += self._pull_back(cotangent, derivative)
         return Values(log_density, slope, outputs)
 
@@ -375,6 +413,21 @@ class ForwardTarget:
             [index[where[each]] if isinstance(each, str) else index[[each]] for each in chosen]
         )
 
+    def _warn_of_unused(self) -> None:
+        """Warn of variables that neither the model nor the likelihood nor another prior uses: most are mistakes."""
+        parents = getattr(self.prior, "parents", None)
+        if parents is None:
+            return
+        where, seen = columns(self.variables), set(self.inputs.tolist())
+        used = {*_own_names(self.likelihood), *(up for name in where for up in parents(name))}
+        unused = [name for name, place in where.items() if name not in used and place.start not in seen]
+        if unused:
+            _LOG.warning(
+                "Neither the model nor the likelihood uses %s: draws of it are those of its prior. Check the names in "
+                "the model's signature.",
+                ", ".join(unused),
+            )
+
     def _require_finite_somewhere(self) -> None:
         """Raise if the prior is finite nowhere; the model is not run."""
         if not isinstance(self.joint, PriorAndLikelihood) or not hasattr(self.prior, "sample"):
@@ -402,6 +455,28 @@ def draw_inside(prior: object, transform: Transform, rng: np.random.Generator) -
         # Only coordinates outside are drawn again: a start need not be a draw from the truncated prior.
         start[outside] = checked_rows(sample(rng), 1, dim, False, "prior.sample")[0, outside]
     return None
+
+
+def _derived(
+    qoi: Sequence[str] | Mapping[str, int | tuple[int, ...]],
+    layout: tuple[Variable, ...] | None,
+    variables: Sequence[Variable],
+) -> tuple[Variable, ...]:
+    """Return the derived quantities as variables, or raise."""
+    names = [qoi] if isinstance(qoi, str) else list(qoi)
+    if not names:
+        return ()
+    if layout is None:
+        raise InputError(
+            "qoi= needs a likelihood that knows its data sets, such as GaussianLikelihood; with a joint= or a "
+            "likelihood of your own, return derived quantities as outputs and ignore them there"
+        )
+    require_names(names, len(names), "qoi")
+    taken = {each.name for each in (*layout, *variables)}
+    if twice := [name for name in names if name in taken]:
+        raise InputError(f"qoi has {twice[0]!r}, which is a data set or a variable already; rename it")
+    shapes = qoi if isinstance(qoi, Mapping) else dict.fromkeys(names, ())
+    return tuple(Variable(name, require_shape(f"the shape of qoi {name!r}", shapes[name])) for name in names)
 
 
 def _own_names(likelihood: object) -> tuple[str, ...]:
@@ -433,6 +508,16 @@ def keywords(forward: Callable[..., Any], variables: Sequence[Variable]) -> tupl
         signature = inspect.signature(forward).parameters.values()
     except (TypeError, ValueError):  # a builtin or compiled function
         return None
+    if any(each.kind is each.VAR_KEYWORD for each in signature):
+        raise InputError(
+            "forward takes any keywords (**), so it is not known which variables it sees; name them in its signature"
+        )
+    by_place = [each.name for each in signature if each.kind is each.POSITIONAL_ONLY]
+    if len(by_place) > 1:
+        raise InputError(
+            f"forward takes {', '.join(by_place)} by position only, but it is called by keyword or with one vector; "
+            "remove the / from its signature"
+        )
     usable = [each for each in signature if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
     required = [each.name for each in usable if each.default is each.empty]
     found = tuple(each for each in variables if each.name in {one.name for one in usable})
@@ -492,17 +577,14 @@ def _matched(value: Any, layout: Sequence[Variable] | None, what: str) -> list[t
     names = [] if layout is None else [each.name for each in layout]
     if not isinstance(value, Mapping):
         raise OutputError(
-            f"{what} must return a dict with one array for each of the data sets {', '.join(names)}, got "
+            f"{what} must return a dict with one array for each of {', '.join(names)}, got "
             f"{type(value).__name__}; return {{{', '.join(f'{name!r}: ...' for name in names)}}}"
         )
     if layout is None or set(value) != set(names):
-        expected = (
-            f"the data sets {', '.join(names)}"
-            if names
-            else "one array, since the likelihood names no data sets"
-        )
+        expected = ", ".join(names) if names else "one array, since the likelihood names no data sets"
         raise OutputError(
-            f"{what} returned outputs {', '.join(map(str, value))}, expected {expected}; rename them"
+            f"{what} returned outputs {', '.join(map(str, value))}, expected {expected}; rename them, or name derived "
+            "quantities in qoi="
         )
     return [(each, value[each.name]) for each in layout]
 
@@ -525,5 +607,5 @@ def require_density(what: str, density: object) -> None:
         raise InputError(
             f"{what} must have the methods log_density(points) and gradient(points), got "
             f"{f'the class {density.__name__}' if isinstance(density, type) else type(density).__name__}; "
-            "see GaussianLikelihood and NormalPrior"
+            f"give {'data in a GaussianLikelihood' if what == 'likelihood' else 'a Prior(name=distribution, ...)'}"
         )

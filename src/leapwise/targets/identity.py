@@ -76,6 +76,8 @@ def identify(target: AnyTarget, version: str | None = None) -> dict[str, str]:
             found |= _of_likelihood(target.likelihood) | {"prior": _of_density(target.prior)}
         if len(target.inputs) < target.dim:
             found["inputs"] = target.inputs.tolist()
+        if target.qoi:
+            found["qoi"] = {each.name: list(each.shape) for each in target.qoi}
     elif target.prior is not None:
         found["prior"] = _of_density(target.prior)
     return {topic: json.dumps(_plain(value), allow_nan=False) for topic, value in found.items()}

@@ -245,7 +245,9 @@ class Observations:
         self.positive = _variables_of(self._arguments)
         self._require_kind()
         if not self._complete:
-            _LOG.info("%d of %d data are missing (NaN) and left out", (~self.observed).sum(), self.data.size)
+            _LOG.warning(
+                "%d of %d data are missing (NaN) and left out", (~self.observed).sum(), self.data.size
+            )
 
     def __repr__(self) -> str:
         names = f", parameters={self.parameters}" if self.parameters else ""
@@ -299,6 +301,18 @@ class Observations:
             bad = self._impossible(mean, given) | np.isnan(mean)
             given = {label: np.where(bad, 1.0, value) for label, value in given.items()}
             return np.where(bad, np.nan, self._draw(rng, np.where(bad, 1.0, mean), given))
+
+    @property
+    def constants(self) -> dict[str, np.ndarray]:
+        """Known arguments, each a number or an array: ``y_sd`` are the standard deviations of the data set y."""
+        found = {}
+        for label, quantity in self._quantities.items():
+            for each, where in zip(self.outputs, columns(self.outputs).values(), strict=True):
+                values = quantity.values[where]
+                if not np.isnan(values).any():  # NaN stands for a variable
+                    same = (values == values[0]).all()
+                    found[f"{each.name}_{label}"] = values[0] if same else values.reshape(each.shape)
+        return {name: np.asarray(value) for name, value in found.items()}
 
     def identity(self) -> dict[str, Any]:
         """Return what identifies it, as JSON can hold it: family, data by data set, and arguments by data set."""

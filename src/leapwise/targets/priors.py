@@ -22,7 +22,7 @@ from leapwise.checks import require_names, require_positive
 from leapwise.errors import InputError
 from leapwise.targets import families as known
 from leapwise.targets.family import Family, plain
-from leapwise.targets.variables import Variable, columns, split
+from leapwise.targets.variables import Variable, columns, lengths_of_dims, split
 
 #: Step of central differences relative to the scale: the error of rounding is then as large as that of the formula.
 _STEP = float(np.cbrt(np.finfo(float).eps))
@@ -75,7 +75,7 @@ class Prior:
         require_names(list(variables), len(variables), "")
         self.families = {name: _as_variable(name, value) for name, value in variables.items()}
         self.variables = tuple(Variable(name, each.shape, each.dims) for name, each in self.families.items())
-        _check_dims(self.variables)
+        lengths_of_dims(self.variables)  # it raises unless they agree
         self._order = _sorted(self.families)
         for name, family in self.families.items():
             _check_named(name, family, self.families)
@@ -405,19 +405,3 @@ def _check_named(name: str, family: Family, families: Mapping[str, Family]) -> N
                 f"{argument} of {name} must be positive, but {parent}={families[parent]!r} may be negative; give "
                 f"{parent} a family of positive numbers, such as HalfNormal"
             )
-
-
-def _check_dims(variables: tuple[Variable, ...]) -> None:
-    """Raise unless equal dims have equal lengths, and none has the name of a variable."""
-    lengths: dict[str, int] = {}
-    for each in variables:
-        for name, length in zip(each.dims or (), each.shape, strict=False):
-            if name in (other.name for other in variables):
-                raise InputError(
-                    f"dims of {each.name} must not have the name of a variable, got {name!r}; rename it"
-                )
-            if lengths.setdefault(name, length) != length:
-                raise InputError(
-                    f"dims of {each.name} must have one length each, got {name!r} with {length} entries and with "
-                    f"{lengths[name]} elsewhere; rename one"
-                )

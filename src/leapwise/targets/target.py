@@ -6,7 +6,7 @@ array, now or later, can reach the state of a chain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -17,7 +17,7 @@ from leapwise.targets.densities import Density
 from leapwise.targets.forward import ByKeyword, ForwardTarget, draw_inside, keywords, require_density
 from leapwise.targets.returns import Values, checked_pair, checked_rows, checked_scalars
 from leapwise.targets.transforms import Bounds, Transform
-from leapwise.targets.variables import Variable, columns, layout_of, named
+from leapwise.targets.variables import Variable, checked_coords, columns, layout_of, named
 
 TargetKind = TypeVar("TargetKind", "Target", ForwardTarget)
 
@@ -83,6 +83,8 @@ class Target:
         Number of parameters; not needed with a prior that knows it.
     names : str or sequence of str, optional
         One name for the whole vector (default ``"x"``), or one name for each parameter.
+    coords : dict of str to sequence, optional
+        Labels along the dims of a prior's variables, for results.
     bounds : pair or sequence of pairs, optional
         ``(lower, upper)`` for each parameter (one pair holds for all), None where there is no bound. Chains
         move in unconstrained space; the Jacobian is added for you, and draws come back inside the bounds.
@@ -116,6 +118,7 @@ class Target:
         log_prior: Density | None = None,
         dim: int | None = None,
         names: str | Sequence[str] | None = None,
+        coords: Mapping[str, Sequence[Any]] | None = None,
         bounds: Bounds | None = None,
         vectorized: bool = False,
         returns_gradient: bool = False,
@@ -134,11 +137,12 @@ class Target:
         if log_prior is None:
             self.dim = require_dim(dim)
             self.names = require_names(names, self.dim, default="x")
-            self.variables, self.coords = named(self.names, self.dim), dict[str, list[Any]]()
+            self.variables = named(self.names, self.dim)
             self.transform = Transform.from_bounds(bounds, self.dim)
         else:
             layout = layout_of(log_prior, "prior", dim, names, bounds)
-            self.dim, self.names, self.variables, self.coords, self.transform = layout
+            self.dim, self.names, self.variables, self.transform = layout
+        self.coords = checked_coords(coords, self.variables)
         self.vectorized = require_flag("vectorized", vectorized)
         seen = keywords(log_density, self.variables) if hasattr(log_prior, "variables") else None
         #: The parameters that an expensive likelihood sees.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from leapwise.checks import require_dim, require_names
+from leapwise.checks import require_dim, require_names, require_whole
 from leapwise.errors import InputError
 from leapwise.targets.transforms import Bounds, Transform
 
@@ -96,12 +96,11 @@ def named(names: str | Sequence[str], dim: int) -> tuple[Variable, ...]:
 
 
 class Layout(NamedTuple):
-    """The parameters of a target: how many, their names, variables, coordinate labels and bounds."""
+    """The parameters of a target: how many, their names, variables and bounds."""
 
     dim: int
     names: str | tuple[str, ...]
     variables: tuple[Variable, ...]
-    coords: dict[str, list[Any]]
     transform: Transform
 
 
@@ -111,7 +110,6 @@ def layout_of(
     dim: int | None,
     names: str | Sequence[str] | None,
     bounds: Bounds | None,
-    coords: Mapping[str, Sequence[Any]] | None = None,
 ) -> Layout:
     """Return the layout of parameters, from what a prior knows and what the user gave.
 
@@ -121,7 +119,7 @@ def layout_of(
         A prior, which may have `dim`, `variables` and `bounds`.
     what : str
         What to call it in errors.
-    dim, names, bounds, coords
+    dim, names, bounds
         As for `ForwardTarget`.
     """
     known = getattr(about, "dim", None)
@@ -142,18 +140,80 @@ def layout_of(
     transform = Transform.from_bounds(bounds, dim)
     if (support := getattr(about, "bounds", None)) is not None:
         transform = transform.within(Transform.from_bounds(support, dim))
-    return Layout(dim, names, variables, _checked_coords(coords, variables), transform)
+    return Layout(dim, names, variables, transform)
 
 
-def _checked_coords(
+def with_dims(
+    variables: tuple[Variable, ...] | None, dims: Mapping[str, Sequence[str]] | None
+) -> tuple[Variable, ...] | None:
+    """Return variables with names of their axes, or raise unless they fit.
+
+    Examples
+    --------
+    >>> with_dims((Variable("y", (3,)), Variable("peak")), {"y": "year"})
+    (Variable(name='y', shape=(3,), dims=('year',)), Variable(name='peak', shape=(), dims=None))
+    """
+    shapes = {each.name: each.shape for each in variables or ()}
+    for name in dims or {}:
+        if name not in shapes:
+            raise InputError(
+                f"dims has {name!r}, which is not among the outputs {', '.join(shapes) or '(of unknown names)'}; "
+                "correct the name, or give the dims of a variable to its prior"
+            )
+    axes = {
+        name: require_dims(f"dims of {name!r}", each, shapes[name]) for name, each in (dims or {}).items()
+    }
+    return variables and tuple(replace(each, dims=axes.get(each.name)) for each in variables)
+
+
+def require_dims(label: str, dims: Any, shape: tuple[int, ...]) -> tuple[str, ...]:
+    """Return names of axes, one for each, or raise."""
+    names = (dims,) if isinstance(dims, str) else tuple(dims) if isinstance(dims, (tuple, list)) else ()
+    usable = all(isinstance(name, str) and name and name not in ("chain", "draw") for name in names)
+    if not names or not usable or len(names) != len(set(names)) or len(names) != len(shape):
+        raise InputError(
+            f"{label} must be one name for each axis of shape {shape}, got {dims!r:.80}; give different strings, and "
+            "not 'chain' or 'draw', or leave dims out"
+        )
+    return tuple(str(name) for name in names)
+
+
+def require_shape(label: str, shape: int | Sequence[int]) -> tuple[int, ...]:
+    """Return a shape as a tuple of positive whole numbers, or raise."""
+    axes = tuple(shape) if isinstance(shape, (tuple, list)) else (shape,)
+    return tuple(require_whole(label, each, 1) for each in axes)
+
+
+def checked_coords(
     coords: Mapping[str, Sequence[Any]] | None, variables: Sequence[Variable]
 ) -> dict[str, list[Any]]:
     """Return coordinate labels as lists, as many as each dim is long."""
     found = {str(dim): list(labels) for dim, labels in (coords or {}).items()}
-    sizes = {dim: size for each in variables for dim, size in zip(each.dims or (), each.shape, strict=False)}
+    sizes = lengths_of_dims(variables)
+    if unknown := [dim for dim in found if dim not in sizes]:
+        raise InputError(
+            f"coords has {unknown[0]!r}, which is not a dim of any variable; use some of {list(sizes)}, or give dims="
+        )
     for dim, labels in found.items():
-        if dim in sizes and len(labels) != sizes[dim]:
+        if len(labels) != sizes[dim]:
             raise InputError(
                 f"coords of {dim!r} must have {sizes[dim]} labels, one for each entry, got {len(labels)}; correct them"
             )
     return found
+
+
+def lengths_of_dims(variables: Sequence[Variable]) -> dict[str, int]:
+    """Return the length of each dim; raise unless equal dims have one length, and none is the name of a variable."""
+    lengths: dict[str, int] = {}
+    for each in variables:
+        for name, length in zip(each.dims or (), each.shape, strict=False):
+            if name in (other.name for other in variables):
+                raise InputError(
+                    f"dims of {each.name} must not have the name of a variable, got {name!r}; rename it"
+                )
+            if lengths.setdefault(name, length) != length:
+                raise InputError(
+                    f"dims of {each.name} must have one length each, got {name!r} with {length} entries and with "
+                    f"{lengths[name]} elsewhere; rename one"
+                )
+    return lengths
