@@ -68,4 +68,5 @@ def test_code_of_the_page_on_models_runs():
     namespace = {}
     for block in blocks("docs/models.md"):
         exec(compile(block, "docs/models.md", "exec"), namespace)
-    assert namespace["run"]["sigma"].shape == (4, 100) and namespace["schools"].dim == 10
+    assert namespace["run"]["sigma"].shape == (4, 200) and namespace["schools"].dim == 10
+    assert namespace["found"].error["y"].shape == (3, 8)

@@ -21,22 +21,28 @@ from leapwise.execution import Evaluation
 from leapwise.kernels import State
 from leapwise.surrogates import TrainingSet, Whitening
 from leapwise.surrogates.joint import JointPotential
+from leapwise.surrogates.output_space import PriorPotential
 from leapwise.targets import Transform
 from leapwise.targets.forward import PriorAndLikelihood
 
 
 def start_at_prior(record: EvaluationRecord, state: State, rng: np.random.Generator) -> Start:
-    """Start at the lowest of some draws of the prior, without a descent, in the frame of the prior.
+    """Start at draws of the prior, chosen by the likelihood, without a descent, in the frame of the prior.
 
     A hierarchy has no mode worth finding: its density is unbounded where the spread of a group goes to 0, and there is
-    no mass there. Since the prior is exact, chains on the surrogate find their way from draws of the prior.
+    no mass there. But draws of the prior, resampled with the likelihood as their weight, are nearly draws of the
+    posterior. (Without replacement, by the largest of log-weights plus Gumbel noise, so that chains start apart.)
     """
     target, dim = record.evaluator.target, state.position.shape[1]
     prior = prior_draws(target, rng, record.settings.initialise.n_prior)
     record.evaluate(prior[: 2 * (dim + 1)])
     known = record.training()
-    lowest = np.argsort(known.potential, kind="stable")[: len(state.position)]
-    return Start(known.position[np.resize(lowest, len(state.position))], _frame_of(prior))
+    assert target.prior is not None
+    with np.errstate(all="ignore"):
+        log_weight = PriorPotential(target.prior, target.transform)(known.position)[0] - known.potential
+    log_weight = np.where(np.isnan(log_weight), -np.inf, log_weight) + rng.gumbel(size=len(known))
+    chosen = np.argsort(-log_weight, kind="stable")[: len(state.position)]
+    return Start(known.position[np.resize(chosen, len(state.position))], _frame_of(prior))
 
 
 def _frame_of(prior: np.ndarray) -> Whitening:
