@@ -88,10 +88,14 @@ def require_names(names: str | Sequence[str] | None, dim: int, default: str) -> 
 
 def require_real(value: Any, name: str) -> np.ndarray:
     """Return `value` as a new float64 array of finite numbers."""
+    if np.ma.is_masked(value):
+        raise InputError(
+            f"{name} has missing entries, got a masked array; fill them, with NaN where it is allowed"
+        )
     try:
         array = np.asarray(value)
-        if array.dtype.kind not in "fiub" or np.ma.is_masked(value):
-            raise TypeError("it has complex, missing or non-numeric entries")
+        if array.dtype.kind not in "fiub":
+            raise TypeError("it has complex or non-numeric entries")
     except Exception as error:
         raise InputError(
             f"{name} must be real numbers, got {reprlib.repr(value)} ({error}); convert it to a float array"

@@ -223,7 +223,7 @@ FIRST_EVALUATION = {
     "NaN outputs": (
         lambda: at_first(ForwardTarget(lambda x: np.array([1.0, np.nan]), LIKELIHOOD, PRIOR)),
         EvaluationError,
-        r"the forward model returned nan in output 1 \(the first is 0\) at parameters .*; let it raise an error",
+        r"the forward model returned nan in its output y\[1\] at parameters .*; let it raise an error",
     ),
 }
 TABLE = [(name, act, InputError, words) for name, (act, words) in CONSTRUCTION.items()]

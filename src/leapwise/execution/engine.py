@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -97,15 +97,17 @@ class FailedRow:
             return f"raised {type(self.error).__name__}: {self.error}"
         if (output := self._bad_output) is not None:
             assert self.values is not None and self.values.outputs is not None
-            return f"returned {self.values.outputs[0, output]} in output {output} (the first is 0)"
+            return f"returned {self.values.outputs[0, output]} in output {output}"
         if self.values is not None and np.isfinite(self.values.log_density[0]):
             return "returned a gradient that is not finite"
         return (
             f"returned a log-density of {self.values.log_density[0] if self.values is not None else np.nan}"
         )
 
-    def message(self, parameters: np.ndarray, *, vectorized: bool = False) -> str:
-        """Return one sentence about a row that also failed when it was retried."""
+    def message(
+        self, parameters: np.ndarray, *, vectorized: bool = False, outputs: Sequence[str] = ()
+    ) -> str:
+        """Return one sentence about a row that also failed when it was retried; `outputs` are labels of outputs."""
         if isinstance(self.error, WorkerError):
             words = " ".join(str(self.error).split())
             return f"the target could not be evaluated at parameters {shown(parameters)}: {words}"
@@ -115,13 +117,15 @@ class FailedRow:
         given = ""
         if vectorized and self.error is not None and not timed_out:
             given = f"; since vectorized=True, it was given positions of shape (n, {len(parameters)})"
-        subject, remedy = "target", "return -inf where the density is zero"
+        subject, remedy, what = "target", "return -inf where the density is zero", self.what
         if timed_out:
             subject, remedy = "evaluation", "allow more (timeout=)"
-        elif self._bad_output is not None:
+        elif (bad := self._bad_output) is not None:
             subject, remedy = "forward model", "let it raise an error that says why"
+            if bad < len(outputs):
+                what = what.replace(f"output {bad}", f"its output {outputs[bad]}")
         return (
-            f"the {subject} {self.what} at parameters {shown(parameters)}{again}{given}; {remedy}, fix the model at "
+            f"the {subject} {what} at parameters {shown(parameters)}{again}{given}; {remedy}, fix the model at "
             "this point, or pass on_failure='reject' to declare such points outside the support"
         )
 

@@ -477,7 +477,9 @@ class Evaluator:
     def _abandon(self, batch: _Batch, row: int) -> Values:
         """Return zero density for a row that keeps failing, if the user said so; else raise."""
         parameters, failed = batch.parameters[row], batch.failed[row]
-        message = failed.message(parameters, vectorized=self.target.vectorized)
+        layout = getattr(self.target, "output_variables", ())
+        labels = [label for each in layout for label in each.labels]
+        message = failed.message(parameters, vectorized=self.target.vectorized, outputs=labels)
         # Workers may die for other reasons than this row, and those must not decide about draws.
         if self.on_failure == "raise" or isinstance(failed.error, WorkerError):
             self._note_failure(parameters, message)

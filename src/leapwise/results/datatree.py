@@ -181,13 +181,26 @@ def require_writable(path: str | os.PathLike[str]) -> Path:
 def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the arguments of the `Run` that a netCDF file holds, as `save` wrote it, with dicts for its records."""
     require_netcdf_libraries()
+    if not isinstance(path, (str, os.PathLike)):
+        raise InputError(
+            f"path must be the name of a file, got {type(path).__name__}; give a string or a Path"
+        )
+    if not Path(path).is_file():
+        raise InputError(f"there is no file {path}; give one that run.save() wrote")
+    try:
+        return _read(path)
+    except InputError:
+        raise
+    except Exception as error:  # damaged files make the libraries raise errors of many kinds
+        words = " ".join(str(error).split())
+        raise InputError(f"cannot read {path}: {words}; give a file that run.save() wrote") from error
+
+
+def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     from xarray import open_datatree
 
-    try:
-        with open_datatree(path, engine="h5netcdf") as opened:
-            tree = opened.load()
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {error}; give a file that run.save() wrote") from error
+    with open_datatree(path, engine="h5netcdf") as opened:
+        tree = opened.load()
     attrs = tree["posterior"].attrs if "posterior" in tree else {}
     if not {"variables", "output_variables"} <= set(attrs):
         raise InputError(
@@ -212,7 +225,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         every = int(which[1] - which[0]) if len(which) > 1 else 1
     dims = {dim for each in (*variables, *layout) for dim in each.dims or ()}
     coords = {
-        dim: group.coords[dim].to_numpy().tolist()
+        dim: _labels(group.coords[dim].to_numpy())
         for group in tree.children.values()
         for dim in dims & set(map(str, group.coords))
     }
@@ -236,6 +249,11 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
         "failures": None if failures is None else np.array(failures).reshape(-1, draws.shape[2]),
         "target": _numbers(json.loads(attrs["target"])),
     }
+
+
+def _labels(found: np.ndarray) -> list[Any]:
+    """Return labels as a list; dates stay dates."""
+    return list(found) if found.dtype.kind in "Mm" else list(found.tolist())
 
 
 def _read_variables(written: str) -> tuple[Variable, ...]:

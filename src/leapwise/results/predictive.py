@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from leapwise.checks import require_real
 from leapwise.errors import InputError
-from leapwise.surrogates import OutputSurrogate, TrainingSet
+from leapwise.surrogates import OutputSurrogate, TrainingSet, Whitening
 from leapwise.surrogates.joint import NoPrior
 from leapwise.targets.forward import PriorAndLikelihood
 from leapwise.targets.variables import columns, split
@@ -32,6 +32,8 @@ _STREAM = 0x9E3779B9
 #: Draws that an emulator for predictions is trained and tested on, at most and at least, and its hidden units. Guesses:
 #: a fit takes about a second, and smooth outputs need no more.
 _MAX_ROWS, _MIN_ROWS, _N_HIDDEN = 1000, 20, 100
+#: Trainings, each without one part of the draws. A guess: few, and enough to see where they differ.
+_N_FOLDS = 4
 #: Unit of an output's errors, as a share of its spread: components below a hundredth of it are left out. A guess.
 _PRECISION = 1e-2
 
@@ -54,7 +56,8 @@ def predictive_groups(run: Run, predictive: bool | None = None) -> dict[str, dic
     """
     model, outputs = run.model, run.posterior.outputs
     if model is None or outputs is None or not outputs.size:
-        return run.groups
+        left_out = ("posterior_predictive", "log_likelihood") if predictive is False else ()
+        return {name: group for name, group in run.groups.items() if name not in left_out}
     layout = run.output_variables
     groups = {"predictions": split(layout, outputs)}
     likelihood: Any = model.likelihood
@@ -99,7 +102,9 @@ class Prediction(NamedTuple):
     ----------
     outputs : dict of str to ndarray of shape (n, *shape)
     error : dict of str to ndarray of shape (n, *shape)
-        Root mean square error at draws that the emulator was not trained on; NaN beyond all draws.
+        Two sources, added as squares: the root mean square error at draws that an emulator was not trained on, and how
+        much the emulators of several trainings differ at this input, which grows away from the draws. A guide, not a
+        bound. NaN beyond all draws.
     """
 
     outputs: dict[str, np.ndarray]
@@ -151,27 +156,38 @@ class OutputEmulator:
         # A chain that does not move has the same outputs again.
         _, first = np.unique(position, axis=0, return_index=True)
         first = np.random.default_rng(0).permutation(np.sort(first))[:_MAX_ROWS]
-        if len(first) < _MIN_ROWS:
-            raise InputError(
-                f"outputs are predicted from at least {_MIN_ROWS} different draws, got {len(first)}; draw more (draws=)"
-            )
         kept = first[np.isfinite(outputs[first]).all(axis=1)]
-        test, learned = kept[: len(kept) // 4], kept[len(kept) // 4 :]
-        spread = outputs[learned].std(axis=0)
+        if len(kept) < _MIN_ROWS:
+            raise InputError(
+                f"outputs are predicted from at least {_MIN_ROWS} different draws, got {len(kept)}; draw more (draws=)"
+            )
+        position, outputs = position[kept], outputs[kept]
+        spread = outputs.std(axis=0)
         equal = _EqualErrors(_PRECISION * np.where(spread > 0, spread, 1.0))
-        training = TrainingSet(position[learned], np.zeros(len(learned)), outputs=outputs[learned])
-        recipe = OutputSurrogate(equal, NoPrior(), n_hidden=_N_HIDDEN)
-        self.fitted = recipe.fit(training, np.random.default_rng(0))
-        self.error = np.sqrt(np.square(self.fitted.outputs(position[test]) - outputs[test]).mean(axis=0))
-        self.radius = float(np.linalg.norm(self.fitted.whitening.to_white(position[kept]), axis=1).max())
+        recipe = OutputSurrogate(
+            equal, NoPrior(), n_hidden=_N_HIDDEN, whitening=Whitening.from_positions(position)
+        )
+        fold = np.arange(len(kept)) % _N_FOLDS
+        residuals = np.empty_like(outputs)
+        self.fitted = []
+        for i in range(_N_FOLDS):
+            known = fold != i
+            training = TrainingSet(position[known], np.zeros(known.sum()), outputs=outputs[known])
+            self.fitted.append(recipe.fit(training, np.random.default_rng(i)))
+            residuals[~known] = self.fitted[-1].outputs(position[~known]) - outputs[~known]
+        self.error = np.sqrt(np.square(residuals).mean(axis=0))
+        self.radius = float(np.linalg.norm(self._white(position), axis=1).max())
+
+    def _white(self, position: np.ndarray) -> np.ndarray:
+        return self.fitted[0].whitening.to_white(position)
 
     def predict(self, inputs: Mapping[str, ArrayLike] | ArrayLike) -> Prediction:
         """Return outputs and errors at inputs, as for `Run.predict`."""
         position = self.model.transform.to_position(self._parameters(inputs))[:, self.model.inputs]
-        found = self.fitted.outputs(position)
-        outside = np.linalg.norm(self.fitted.whitening.to_white(position), axis=1) > self.radius
-        error = np.where(outside[:, None], np.nan, self.error)
-        return Prediction(split(self.layout, found), split(self.layout, error))
+        found = np.array([fitted.outputs(position) for fitted in self.fitted])
+        error = np.hypot(self.error, found.std(axis=0, ddof=1))
+        error[np.linalg.norm(self._white(position), axis=1) > self.radius] = np.nan
+        return Prediction(split(self.layout, found.mean(axis=0)), split(self.layout, error))
 
     def _parameters(self, inputs: Mapping[str, ArrayLike] | ArrayLike) -> np.ndarray:
         """Return whole vectors of parameters with these inputs; the others, which the model does not see, as usual."""
@@ -190,7 +206,7 @@ class OutputEmulator:
         names = [each.name for each in seen]
         if sorted(inputs) != sorted(names):
             raise InputError(
-                f"the model sees {', '.join(names)}, got {', '.join(map(str, inputs))}; give all of these"
+                f"the model sees {', '.join(names)}, got {', '.join(map(str, inputs))}; give these, no others"
             )
         given = {each.name: require_real(inputs[each.name], each.name) for each in seen}
         n = max(len(given[each.name]) if given[each.name].ndim > len(each.shape) else 1 for each in seen)

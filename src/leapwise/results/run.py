@@ -124,6 +124,10 @@ class TargetReport:
         some = [each for each in evaluated if each is not None and len(each.position)]
         if not isinstance(likelihood, GaussianLikelihood) or not likelihood.is_plain or not some:
             return cls(*kind)
+        if getattr(
+            target.prior, "is_hierarchical", False
+        ):  # the lowest potential is in a neck, not at a usual fit
+            return cls(*kind)
         best = min(some, key=lambda each: float(each.potential.min()))
         return cls(*kind, _misfit(target, best), likelihood.data.size)
 

@@ -142,7 +142,7 @@ class ForwardTarget:
     qoi : sequence of str or dict of str to shape, optional
         Derived quantities that the model returns beside its outputs: names of numbers, or names with shapes. The model
         then returns a dict with all data sets (an only one is called ``"y"``) and all of these. They are kept with the
-        draws and never enter the likelihood. They must be finite.
+        draws and never enter the likelihood. They must be finite: elsewhere the model counts as failed.
     vjp : callable, optional
         Takes the vector of inputs and returns ``(outputs, pull_back)``, where ``pull_back(cotangent)`` maps ``(m,)`` to
         the transposed Jacobian times it, ``(n_inputs,)``: an adjoint solve. `functools.partial(jax.vjp, forward)`
@@ -287,8 +287,11 @@ class ForwardTarget:
         else:
             value = self.joint.log_density(parameters.copy(), outputs.copy())
             log_density = checked_scalars(value, n, True, "joint.log_density")
-        # Where a datum is missing its output does not count, but a surrogate needs a number to learn from.
-        log_density = np.where(np.isnan(outputs).any(axis=1), np.nan, log_density)
+        # Where a datum is missing its output does not count, nor do derived quantities, but a surrogate needs numbers.
+        failed = np.isnan(outputs).any(axis=1)
+        if self.n_data is not None:
+            failed |= np.isinf(outputs[:, self.n_data :]).any(axis=1)
+        log_density = np.where(failed, np.nan, log_density)
         if not gradient:
             return Values(log_density, None, outputs)
         if not np.isfinite(log_density).any():  # rejected or failed already: an adjoint solve is not needed
@@ -463,6 +466,10 @@ def _derived(
     variables: Sequence[Variable],
 ) -> tuple[Variable, ...]:
     """Return the derived quantities as variables, or raise."""
+    if not isinstance(qoi, (str, Sequence, Mapping)):
+        raise InputError(
+            f"qoi must be names, or a dict of names with shapes, got {type(qoi).__name__}; give ['name', ...]"
+        )
     names = [qoi] if isinstance(qoi, str) else list(qoi)
     if not names:
         return ()
@@ -502,20 +509,23 @@ def _checked_parts(likelihood: object, prior: object, joint: object) -> Any:
     return prior
 
 
-def keywords(forward: Callable[..., Any], variables: Sequence[Variable]) -> tuple[Variable, ...] | None:
+def keywords(
+    forward: Callable[..., Any], variables: Sequence[Variable], what: str = "forward"
+) -> tuple[Variable, ...] | None:
     """Return the variables that the model's signature names, by which it is called; None if it takes a vector."""
     try:
         signature = inspect.signature(forward).parameters.values()
     except (TypeError, ValueError):  # a builtin or compiled function
         return None
-    if any(each.kind is each.VAR_KEYWORD for each in signature):
+    if any(each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL) for each in signature):
         raise InputError(
-            "forward takes any keywords (**), so it is not known which variables it sees; name them in its signature"
+            f"{what} takes any arguments (* or **), so it is not known which variables it sees; name them in its "
+            "signature"
         )
     by_place = [each.name for each in signature if each.kind is each.POSITIONAL_ONLY]
     if len(by_place) > 1:
         raise InputError(
-            f"forward takes {', '.join(by_place)} by position only, but it is called by keyword or with one vector; "
+            f"{what} takes {', '.join(by_place)} by position only, but it is called by keyword or with one vector; "
             "remove the / from its signature"
         )
     usable = [each for each in signature if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
@@ -525,14 +535,14 @@ def keywords(forward: Callable[..., Any], variables: Sequence[Variable]) -> tupl
     if not found:
         if len(required) > 1:
             raise InputError(
-                f"forward asks for {', '.join(required)}, but the prior has {listed}; use the same names, or let "
-                "forward take one vector"
+                f"{what} asks for {', '.join(required)}, but the prior has {listed}; use the same names, or let "
+                "it take one vector"
             )
         return None
     unknown = [name for name in required if name not in {each.name for each in found}]
     if unknown:
         raise InputError(
-            f"forward asks for {', '.join(map(repr, unknown))}, for which there is no prior; the prior has {listed}; "
+            f"{what} asks for {', '.join(map(repr, unknown))}, for which there is no prior; the prior has {listed}; "
             "add it to the Prior, or give it a default value"
         )
     return found

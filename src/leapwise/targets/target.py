@@ -144,7 +144,8 @@ class Target:
             self.dim, self.names, self.variables, self.transform = layout
         self.coords = checked_coords(coords, self.variables)
         self.vectorized = require_flag("vectorized", vectorized)
-        seen = keywords(log_density, self.variables) if hasattr(log_prior, "variables") else None
+        what = "log_likelihood"
+        seen = keywords(log_density, self.variables, what) if hasattr(log_prior, "variables") else None
         #: The parameters that an expensive likelihood sees.
         self.inputs = np.arange(self.dim)
         if seen is not None:

@@ -153,6 +153,10 @@ def with_dims(
     >>> with_dims((Variable("y", (3,)), Variable("peak")), {"y": "year"})
     (Variable(name='y', shape=(3,), dims=('year',)), Variable(name='peak', shape=(), dims=None))
     """
+    if dims is not None and not isinstance(dims, Mapping):
+        raise InputError(
+            f"dims must be a dict of outputs with names of their axes, got {dims!r:.80}; give {{'y': ['time']}}"
+        )
     shapes = {each.name: each.shape for each in variables or ()}
     for name in dims or {}:
         if name not in shapes:
@@ -188,12 +192,17 @@ def checked_coords(
     coords: Mapping[str, Sequence[Any]] | None, variables: Sequence[Variable]
 ) -> dict[str, list[Any]]:
     """Return coordinate labels as lists, as many as each dim is long."""
-    found = {str(dim): list(labels) for dim, labels in (coords or {}).items()}
     sizes = lengths_of_dims(variables)
-    if unknown := [dim for dim in found if dim not in sizes]:
+    if coords is not None and not isinstance(coords, Mapping):
         raise InputError(
-            f"coords has {unknown[0]!r}, which is not a dim of any variable; use some of {list(sizes)}, or give dims="
+            f"coords must be a dict of dims with labels, got {coords!r:.80}; give {{'time': [...]}}"
         )
+    if unknown := [dim for dim in coords or {} if dim not in sizes]:
+        listed = f"use some of {', '.join(sizes)}, or " if sizes else ""
+        raise InputError(
+            f"coords has {unknown[0]!r}, which is not a dim of any variable; {listed}give dims= too"
+        )
+    found = {dim: _checked_labels(dim, labels) for dim, labels in (coords or {}).items()}
     for dim, labels in found.items():
         if len(labels) != sizes[dim]:
             raise InputError(
@@ -217,3 +226,17 @@ def lengths_of_dims(variables: Sequence[Variable]) -> dict[str, int]:
                     f"{lengths[name]} elsewhere; rename one"
                 )
     return lengths
+
+
+def _checked_labels(dim: str, labels: Any) -> list[Any]:
+    """Return labels as a list, or raise unless they are numbers, strings or dates that a file can hold."""
+    try:
+        found = np.asarray(labels if np.ndim(labels) else [])
+    except ValueError:  # sequences of different lengths
+        found = np.array(None)
+    if found.ndim != 1 or found.dtype.kind not in "biufUMm" or not np.ndim(labels):
+        raise InputError(
+            f"coords of {dim!r} must be a list of numbers, of strings or of numpy dates, got {labels!r:.80}; "
+            "for dates give numpy.array(..., dtype='datetime64[D]')"
+        )
+    return list(found) if found.dtype.kind in "Mm" else list(found.tolist())
