@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from leapwise.checks import require_real
 from leapwise.errors import InputError
 from leapwise.surrogates import OutputSurrogate, TrainingSet, Whitening
 from leapwise.surrogates.joint import NoPrior
+from leapwise.surrogates.outputs import FittedOutputs
 from leapwise.targets.forward import PriorAndLikelihood
 from leapwise.targets.variables import columns, split
 
@@ -31,9 +32,11 @@ MAX_BYTES = 1 << 26
 _STREAM = 0x9E3779B9
 #: Draws that an emulator for predictions is trained and tested on, at most and at least, and its hidden units. Guesses:
 #: a fit takes about a second, and smooth outputs need no more.
-_MAX_ROWS, _MIN_ROWS, _N_HIDDEN = 1000, 20, 100
+_MAX_ROWS, _MIN_ROWS, _N_HIDDEN = 1000, 20, 200
 #: Trainings, each without one part of the draws. A guess: few, and enough to see where they differ.
 _N_FOLDS = 4
+#: Strengths of the ridge that are tried, from outputs that are smooth to rounding to rough ones. A guess.
+_RIDGES = (1e-8, 1e-4, 1.0)
 #: Unit of an output's errors, as a share of its spread: components below a hundredth of it are left out. A guess.
 _PRECISION = 1e-2
 
@@ -102,9 +105,9 @@ class Prediction(NamedTuple):
     ----------
     outputs : dict of str to ndarray of shape (n, *shape)
     error : dict of str to ndarray of shape (n, *shape)
-        Two sources, added as squares: the root mean square error at draws that an emulator was not trained on, and how
-        much the emulators of several trainings differ at this input, which grows away from the draws. A guide, not a
-        bound. NaN beyond all draws.
+        Two sources, added as squares: the median error at draws that an emulator was not trained on, and how much the
+        emulators of several trainings differ at this input, which grows away from the draws. A guide, not a bound. NaN
+        beyond all draws.
     """
 
     outputs: dict[str, np.ndarray]
@@ -164,18 +167,11 @@ class OutputEmulator:
         position, outputs = position[kept], outputs[kept]
         spread = outputs.std(axis=0)
         equal = _EqualErrors(_PRECISION * np.where(spread > 0, spread, 1.0))
-        recipe = OutputSurrogate(
-            equal, NoPrior(), n_hidden=_N_HIDDEN, whitening=Whitening.from_positions(position)
-        )
-        fold = np.arange(len(kept)) % _N_FOLDS
-        residuals = np.empty_like(outputs)
-        self.fitted = []
-        for i in range(_N_FOLDS):
-            known = fold != i
-            training = TrainingSet(position[known], np.zeros(known.sum()), outputs=outputs[known])
-            self.fitted.append(recipe.fit(training, np.random.default_rng(i)))
-            residuals[~known] = self.fitted[-1].outputs(position[~known]) - outputs[~known]
-        self.error = np.sqrt(np.square(residuals).mean(axis=0))
+        recipe = OutputSurrogate(equal, NoPrior(), _N_HIDDEN, whitening=Whitening.from_positions(position))
+        tried = [_cross_validated(replace(recipe, ridge=each), position, outputs) for each in _RIDGES]
+        # Medians, since a few draws far out would decide otherwise; there the emulators differ.
+        self.fitted, residuals = min(tried, key=lambda each: float(np.median(np.abs(each[1]) / equal.unit)))
+        self.error = np.median(np.abs(residuals), axis=0)
         self.radius = float(np.linalg.norm(self._white(position), axis=1).max())
 
     def _white(self, position: np.ndarray) -> np.ndarray:
@@ -232,3 +228,16 @@ class OutputEmulator:
                 f"{self.labels[column]}; leave it out"
             )
         return parameters
+
+
+def _cross_validated(
+    recipe: OutputSurrogate, position: np.ndarray, outputs: np.ndarray
+) -> tuple[list[FittedOutputs], np.ndarray]:
+    """Return emulators that were trained without one part of the draws each, and their errors ``(n, m)`` there."""
+    fold, fitted, residuals = np.arange(len(position)) % _N_FOLDS, [], np.empty_like(outputs)
+    for i in range(_N_FOLDS):
+        known = fold != i
+        training = TrainingSet(position[known], np.zeros(known.sum()), outputs=outputs[known])
+        fitted.append(recipe.fit(training, np.random.default_rng(i)))
+        residuals[~known] = fitted[-1].outputs(position[~known]) - outputs[~known]
+    return fitted, residuals
