@@ -394,8 +394,8 @@ class Run:
         Returns
         -------
         Prediction
-            `outputs` and `error`, each a dict of arrays ``(n, *shape)``. The error is a guide: it combines errors at draws
-            that an emulator has not seen, and how much several emulators differ. NaN beyond all draws.
+            `outputs` and `error`, each a dict of arrays ``(n, *shape)``. The error is a guide: it combines errors at
+            draws that an emulator has not seen, and how much several emulators differ. NaN beyond all draws.
 
         Examples
         --------
