@@ -186,7 +186,11 @@ def main(names: list[str]) -> None:
     warnings.simplefilter("ignore")
     logging.disable()
     for name in names or RUNS:
-        print(f"{name:30s} {fingerprint(RUNS[name]())}", flush=True)
+        try:
+            found = fingerprint(RUNS[name]())
+        except lw.errors.LeapwiseError as error:  # ends in the same way are the same, too
+            found = hashlib.sha256(str(error).encode()).hexdigest()[:12] + f" {type(error).__name__}"
+        print(f"{name:30s} {found}", flush=True)
 
 
 if __name__ == "__main__":
