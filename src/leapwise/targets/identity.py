@@ -40,6 +40,8 @@ _OWN_PRIORS: dict[type, tuple[str, tuple[str, ...]]] = {
     NormalPrior: ("NormalPrior", ("mean", "sd")),
     UniformPrior: ("UniformPrior", ("lower", "upper")),
 }
+#: What is not an argument in the identity of a variable's prior.
+_OF_A_VARIABLE = ("name", "shape", "family")
 #: Topics in the order in which differences are listed; unknown ones come last.
 _TOPICS = ("kind", "dim", "names", "bounds", "prior", "likelihood", "data", "noise", "gradient", "version")
 
@@ -77,7 +79,7 @@ def identify(target: AnyTarget, version: str | None = None) -> dict[str, str]:
         if len(target.inputs) < target.dim:
             found["inputs"] = target.inputs.tolist()
         if target.qoi:
-            found["qoi"] = {each.name: list(each.shape) for each in target.qoi}
+            found["qoi"] = {each.name: list(each.shape) or "a number" for each in target.qoi}
     elif target.prior is not None:
         found["prior"] = _of_density(target.prior)
     return {topic: json.dumps(_plain(value), allow_nan=False) for topic, value in found.items()}
@@ -172,6 +174,9 @@ def _changes(what: str, old: Any, new: Any, labels: Sequence[str]) -> list[str]:
 
 def _show(value: Any) -> str:
     """Return a value for people, never long."""
+    if isinstance(value, dict) and isinstance(value.get("family"), str):
+        arguments = [f"{name}={_show(each)}" for name, each in value.items() if name not in _OF_A_VARIABLE]
+        return f"{value['family']}({', '.join(arguments)})"[:100]
     if isinstance(value, dict) and isinstance(value.get("shape"), list):
         return f"{' x '.join(map(str, value['shape'][:4])) or 'one'} values"
     if isinstance(value, dict) and isinstance(value.get("class"), str):
