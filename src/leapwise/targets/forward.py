@@ -605,7 +605,7 @@ def _shaped(value: Any, n: int, variable: Variable, vectorized: bool, what: str)
     expected = (n, *variable.shape) if vectorized else variable.shape
     if array.shape != expected:
         raise OutputError(
-            f"{what} must return outputs of shape {expected}, as its data (or qoi=) have, got {array.shape}; reshape or "
+            f"{what} must return outputs of shape {expected}, as its data or qoi= have, got {array.shape}; reshape or "
             "transpose them"
         )
     return array.reshape(n, variable.size)
