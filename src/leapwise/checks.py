@@ -1,7 +1,7 @@
 """Checks of what users pass: each returns the value in a normal form, or raises `InputError`.
 
 These are checks of arguments, before anything runs. What the user's functions return later is checked in
-`leapwise.targets.returns` for shape and dtype, and in `leapwise.execution.evaluator` for numbers that are not finite.
+`leapwise.targets.calls` for shape and dtype, and in `leapwise.execution.evaluator` for numbers that are not finite.
 The one exception is `ask_surrogate`, which checks what a user's surrogate returns.
 """
 

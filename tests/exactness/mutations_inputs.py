@@ -9,7 +9,7 @@ from gumbel_surrogates import Fair
 from mutations import Independence, OneStep, Refusal, mistake
 
 from leapwise import HMC, Evaluator, Streams, SurrogateHMC, Target, UnitMetric
-from leapwise.targets.returns import Values
+from leapwise.targets.calls import Values
 from leapwise.testing import gumbel
 
 APART = Independence("HMC, chain by chain", HMC(0.9, 3, metric=UnitMetric()), gumbel())

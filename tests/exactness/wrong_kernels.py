@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from leapwise import Evaluator, State
-from leapwise.targets.returns import Values
+from leapwise.targets.calls import Values
 
 
 class Flattened:

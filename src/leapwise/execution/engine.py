@@ -22,7 +22,7 @@ import numpy as np
 from threadpoolctl import ThreadpoolController
 
 from leapwise.errors import EngineClosed, EvaluationTimeout, InputError, ModelError, WorkerError
-from leapwise.targets.returns import Values
+from leapwise.targets.calls import Values
 from leapwise.targets.target import AnyTarget
 
 

@@ -13,7 +13,7 @@ counts, times, records to the ledger or replays from it, and applies the rules f
 * a result of the wrong shape or dtype is an `OutputError` at once: a retry would not fix it.
 
 Here *numbers* are judged: finite, infinite or NaN. The shape and dtype of what the user's functions return are checked
-before, in `leapwise.targets.returns`; the arguments that users pass, in `leapwise.checks`.
+before, in `leapwise.targets.calls`; the arguments that users pass, in `leapwise.checks`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from leapwise.errors import BudgetError, EvaluationError, InputError, LedgerMism
 from leapwise.execution.engine import Attempt, BlasThreads, Engine, FailedRow, InProcess, shown
 from leapwise.storage import Row
 from leapwise.storage.replay import Replay
-from leapwise.targets.returns import Values, stack
+from leapwise.targets.calls import Values, stack
 from leapwise.targets.target import AnyTarget
 
 #: Seconds to wait before the second retry of a failing row; twice as long before each further one, up to the longest.

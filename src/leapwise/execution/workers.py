@@ -36,7 +36,7 @@ from leapwise.errors import (
     WorkerError,
 )
 from leapwise.execution.engine import call_target
-from leapwise.targets.returns import Values
+from leapwise.targets.calls import Values
 from leapwise.targets.target import AnyTarget
 
 # Only from Python 3.14 on. It is a subclass of the thread pool, but its workers share no objects.

@@ -14,7 +14,7 @@ import numpy as np
 from leapwise.errors import LedgerMismatch
 from leapwise.storage.ledger import Ledger
 from leapwise.storage.rows import Failure, Row
-from leapwise.targets.returns import Values
+from leapwise.targets.calls import Values
 
 #: Positions that differ by no more than this, relative to 1 + |position|, are the same up to rounding, which fits and
 #: finite differences amplify. A guess, far above rounding and far below a step of a chain. The recorded position is the

@@ -5,6 +5,7 @@ unconstrained: every bound is transformed away. A target knows parameters and lo
 into positions and potentials, and everything above it knows only those.
 """
 
+from leapwise.targets.calls import Values
 from leapwise.targets.densities import Density, NormalPrior, UniformPrior
 from leapwise.targets.families import (
     Beta,
@@ -33,7 +34,6 @@ from leapwise.targets.likelihoods import (
     StudentTLikelihood,
 )
 from leapwise.targets.priors import Prior
-from leapwise.targets.returns import Values
 from leapwise.targets.target import AnyTarget, Target
 from leapwise.targets.transforms import Transform
 from leapwise.targets.variables import Variable

@@ -7,18 +7,27 @@ sees its inputs, which are some of the parameters or all of them. Everything els
 
 from __future__ import annotations
 
-import inspect
 import logging
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from leapwise.checks import require_callable, require_flag, require_names
 from leapwise.errors import InputError, OutputError
+from leapwise.targets.calls import (
+    ByKeyword,
+    Values,
+    checked_pair,
+    checked_real,
+    checked_rows,
+    checked_scalars,
+    keywords,
+    matched,
+    shaped,
+)
 from leapwise.targets.densities import Density
 from leapwise.targets.likelihoods import GaussianLikelihood
-from leapwise.targets.returns import Values, checked_pair, checked_real, checked_rows, checked_scalars
 from leapwise.targets.transforms import Bounds, Transform
 from leapwise.targets.variables import (
     Variable,
@@ -332,13 +341,13 @@ class ForwardTarget:
         if isinstance(value, Mapping) or (layout is not None and len(layout) > 1):
             return np.concatenate(
                 [
-                    _shaped(part, n, each, self.vectorized, f"{what} for {each.name!r},")
-                    for each, part in _matched(value, layout, what)
+                    shaped(part, n, each, self.vectorized, f"{what} for {each.name!r},")
+                    for each, part in matched(value, layout, what)
                 ],
                 axis=1,
             )
         if layout is not None and len(layout[0].shape) != 1:
-            return _shaped(value, n, layout[0], self.vectorized, what)
+            return shaped(value, n, layout[0], self.vectorized, what)
         remedy = "return equally many outputs at all positions"
         if layout is not None:
             remedy = f"return one output for each of the {self._n_outputs} data"
@@ -507,108 +516,6 @@ def _checked_parts(likelihood: object, prior: object, joint: object) -> Any:
     if isinstance(prior, GaussianLikelihood):
         raise InputError("prior must not be a GaussianLikelihood; give the likelihood first, then the prior")
     return prior
-
-
-def keywords(
-    forward: Callable[..., Any], variables: Sequence[Variable], what: str = "forward"
-) -> tuple[Variable, ...] | None:
-    """Return the variables that the model's signature names, by which it is called; None if it takes a vector."""
-    try:
-        signature = inspect.signature(forward).parameters.values()
-    except (TypeError, ValueError):  # a builtin or compiled function
-        return None
-    if any(each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL) for each in signature):
-        raise InputError(
-            f"{what} takes any arguments (* or **), so it is not known which variables it sees; name them in its "
-            "signature"
-        )
-    by_place = [each.name for each in signature if each.kind is each.POSITIONAL_ONLY]
-    if len(by_place) > 1:
-        raise InputError(
-            f"{what} takes {', '.join(by_place)} by position only, but it is called by keyword or with one vector; "
-            "remove the / from its signature"
-        )
-    usable = [each for each in signature if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
-    required = [each.name for each in usable if each.default is each.empty]
-    found = tuple(each for each in variables if each.name in {one.name for one in usable})
-    listed = ", ".join(each.name for each in variables)
-    if not found:
-        if len(required) > 1:
-            raise InputError(
-                f"{what} asks for {', '.join(required)}, but the prior has {listed}; use the same names, or let "
-                "it take one vector"
-            )
-        return None
-    unknown = [name for name in required if name not in {each.name for each in found}]
-    if unknown:
-        raise InputError(
-            f"{what} asks for {', '.join(map(repr, unknown))}, for which there is no prior; the prior has {listed}; "
-            "add it to the Prior, or give it a default value"
-        )
-    return found
-
-
-class ByKeyword:
-    """A function of named variables, as a function of the vector that has them.
-
-    Parameters
-    ----------
-    function : callable
-        Takes numbers, and arrays of the variables' shapes; with a first axis of n points if it is vectorised.
-    variables : sequence of Variable
-        The layout of the vector.
-    names : collection of str
-        Those that the function takes.
-    vectorized : bool
-    """
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        variables: Sequence[Variable],
-        names: Collection[str],
-        vectorized: bool,
-    ) -> None:
-        self.function, self.variables = function, tuple(variables)
-        self.names, self.vectorized = frozenset(names), vectorized
-
-    def __call__(self, point: np.ndarray) -> Any:
-        """Call the function with its part of a vector ``(dim,)`` or ``(n, dim)``."""
-        given: dict[str, Any] = {
-            name: value.copy() if value.ndim else float(value)
-            for name, value in split(self.variables, point).items()
-            if name in self.names
-        }
-        return self.function(**given)
-
-
-def _matched(value: Any, layout: Sequence[Variable] | None, what: str) -> list[tuple[Variable, Any]]:
-    """Return each data set with what the model returned for it."""
-    names = [] if layout is None else [each.name for each in layout]
-    if not isinstance(value, Mapping):
-        raise OutputError(
-            f"{what} must return a dict with one array for each of {', '.join(names)}, got "
-            f"{type(value).__name__}; return {{{', '.join(f'{name!r}: ...' for name in names)}}}"
-        )
-    if layout is None or set(value) != set(names):
-        expected = ", ".join(names) if names else "one array, since the likelihood names no data sets"
-        raise OutputError(
-            f"{what} returned outputs {', '.join(map(str, value))}, expected {expected}; rename them, or name derived "
-            "quantities in qoi="
-        )
-    return [(each, value[each.name]) for each in layout]
-
-
-def _shaped(value: Any, n: int, variable: Variable, vectorized: bool, what: str) -> np.ndarray:
-    """Return outputs of one data set as rows ``(n, size)``, or raise if they do not have its shape."""
-    array = checked_real(value, what)
-    expected = (n, *variable.shape) if vectorized else variable.shape
-    if array.shape != expected:
-        raise OutputError(
-            f"{what} must return outputs of shape {expected}, as its data or qoi= have, got {array.shape}; reshape or "
-            "transpose them"
-        )
-    return array.reshape(n, variable.size)
 
 
 def require_density(what: str, density: object) -> None:

@@ -13,9 +13,16 @@ import numpy as np
 
 from leapwise.checks import require_callable, require_dim, require_flag, require_names
 from leapwise.errors import InputError, OutputError
+from leapwise.targets.calls import (
+    ByKeyword,
+    Values,
+    checked_pair,
+    checked_rows,
+    checked_scalars,
+    keywords,
+)
 from leapwise.targets.densities import Density
-from leapwise.targets.forward import ByKeyword, ForwardTarget, draw_inside, keywords, require_density
-from leapwise.targets.returns import Values, checked_pair, checked_rows, checked_scalars
+from leapwise.targets.forward import ForwardTarget, draw_inside, require_density
 from leapwise.targets.transforms import Bounds, Transform
 from leapwise.targets.variables import Variable, checked_coords, columns, layout_of, named
 

@@ -23,7 +23,7 @@ from leapwise.errors import GradientError, OutputError
 from leapwise.execution import Evaluator
 from leapwise.kernels import State
 from leapwise.targets import Density
-from leapwise.targets.returns import checked_rows
+from leapwise.targets.calls import checked_rows
 
 #: Sizes of the steps that are tried, as fractions of a step size that is accepted. The later ones are tried only if the
 #: first fails. Guesses: short enough for the trapezoidal rule, and no simple multiples of one another.

@@ -1,4 +1,6 @@
-"""What a target's functions return: checked for shape and dtype, and copied into new float64 arrays.
+"""How a target's functions are called, by keyword or with a vector, and checks of what they return.
+
+What they return is checked for shape and dtype, and copied into new float64 arrays.
 
 A result of the wrong shape or dtype is an `OutputError`. Whether the numbers are finite is for the evaluator to judge
 (`leapwise.execution.evaluator`); arguments that users pass are checked in `leapwise.checks`.
@@ -6,13 +8,15 @@ A result of the wrong shape or dtype is an `OutputError`. Whether the numbers ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from leapwise.errors import OutputError
+from leapwise.errors import InputError, OutputError
+from leapwise.targets.variables import Variable, split
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,3 +147,105 @@ def checked_real(value: Any, what: str) -> np.ndarray:
             + ("is a return statement missing?" if value is None else hint)
         )
     return array.astype(float)
+
+
+def keywords(
+    forward: Callable[..., Any], variables: Sequence[Variable], what: str = "forward"
+) -> tuple[Variable, ...] | None:
+    """Return the variables that the model's signature names, by which it is called; None if it takes a vector."""
+    try:
+        signature = inspect.signature(forward).parameters.values()
+    except (TypeError, ValueError):  # a builtin or compiled function
+        return None
+    if any(each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL) for each in signature):
+        raise InputError(
+            f"{what} takes any arguments (* or **), so it is not known which variables it sees; name them in its "
+            "signature"
+        )
+    by_place = [each.name for each in signature if each.kind is each.POSITIONAL_ONLY]
+    if len(by_place) > 1:
+        raise InputError(
+            f"{what} takes {', '.join(by_place)} by position only, but it is called by keyword or with one vector; "
+            "remove the / from its signature"
+        )
+    usable = [each for each in signature if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
+    required = [each.name for each in usable if each.default is each.empty]
+    found = tuple(each for each in variables if each.name in {one.name for one in usable})
+    listed = ", ".join(each.name for each in variables)
+    if not found:
+        if len(required) > 1:
+            raise InputError(
+                f"{what} asks for {', '.join(required)}, but the prior has {listed}; use the same names, or let "
+                "it take one vector"
+            )
+        return None
+    unknown = [name for name in required if name not in {each.name for each in found}]
+    if unknown:
+        raise InputError(
+            f"{what} asks for {', '.join(map(repr, unknown))}, for which there is no prior; the prior has {listed}; "
+            "add it to the Prior, or give it a default value"
+        )
+    return found
+
+
+class ByKeyword:
+    """A function of named variables, as a function of the vector that has them.
+
+    Parameters
+    ----------
+    function : callable
+        Takes numbers, and arrays of the variables' shapes; with a first axis of n points if it is vectorised.
+    variables : sequence of Variable
+        The layout of the vector.
+    names : collection of str
+        Those that the function takes.
+    vectorized : bool
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        variables: Sequence[Variable],
+        names: Collection[str],
+        vectorized: bool,
+    ) -> None:
+        self.function, self.variables = function, tuple(variables)
+        self.names, self.vectorized = frozenset(names), vectorized
+
+    def __call__(self, point: np.ndarray) -> Any:
+        """Call the function with its part of a vector ``(dim,)`` or ``(n, dim)``."""
+        given: dict[str, Any] = {
+            name: value.copy() if value.ndim else float(value)
+            for name, value in split(self.variables, point).items()
+            if name in self.names
+        }
+        return self.function(**given)
+
+
+def matched(value: Any, layout: Sequence[Variable] | None, what: str) -> list[tuple[Variable, Any]]:
+    """Return each data set with what the model returned for it."""
+    names = [] if layout is None else [each.name for each in layout]
+    if not isinstance(value, Mapping):
+        raise OutputError(
+            f"{what} must return a dict with one array for each of {', '.join(names)}, got "
+            f"{type(value).__name__}; return {{{', '.join(f'{name!r}: ...' for name in names)}}}"
+        )
+    if layout is None or set(value) != set(names):
+        expected = ", ".join(names) if names else "one array, since the likelihood names no data sets"
+        raise OutputError(
+            f"{what} returned outputs {', '.join(map(str, value))}, expected {expected}; rename them, or name derived "
+            "quantities in qoi="
+        )
+    return [(each, value[each.name]) for each in layout]
+
+
+def shaped(value: Any, n: int, variable: Variable, vectorized: bool, what: str) -> np.ndarray:
+    """Return outputs of one data set as rows ``(n, size)``, or raise if they do not have its shape."""
+    array = checked_real(value, what)
+    expected = (n, *variable.shape) if vectorized else variable.shape
+    if array.shape != expected:
+        raise OutputError(
+            f"{what} must return outputs of shape {expected}, as its data or qoi= have, got {array.shape}; reshape or "
+            "transpose them"
+        )
+    return array.reshape(n, variable.size)
