@@ -193,6 +193,19 @@ class TestTree:
             assert tree[name]["y"].dims[-1] == "hour"
             np.testing.assert_array_equal(tree[name]["hour"], T)
 
+    def test_missing_data_of_two_axes(self, tmp_path):
+        data = np.array([[1.0, np.nan], [2.0, 3.0]])
+        square = lw.ForwardTarget(
+            lambda a: {"a/b": np.full((2, 2), a)},
+            lw.GaussianLikelihood({"a/b": data}, sd=0.5),
+            lw.Prior(a=lw.Normal(0, 5)),
+            dims={"a/b": ["u", "v"]},
+        )
+        found = lw.sample(square, draws=30, chains=2, random_seed=1)
+        for tree in (found.to_datatree(), lw.load(found.save(tmp_path / "run.nc")).to_datatree()):
+            assert tree["log_likelihood"]["a_b"].dims == ("chain", "draw", "a_b_observed")
+            assert tree["predictions"]["a_b"].shape == (2, 30, 2, 2)
+
     def test_known_arguments_are_constant_data(self):
         known = lw.ForwardTarget(
             lambda x: x, lw.GaussianLikelihood([1.0, 2.0], sd=[0.5, 0.6]), lw.NormalPrior(0.0, 5.0, dim=2)
@@ -225,6 +238,16 @@ class TestDerivedQuantities:
         found, tree = derived(), derived().to_datatree()["predictions"]
         np.testing.assert_allclose(tree["half_life"], np.log(2.0) / found["k"], rtol=1e-9)
         np.testing.assert_allclose(tree["pair"][..., 1], found["a"] * found["k"], rtol=1e-9)
+
+    @pytest.mark.parametrize("settings", [{"sd": 0.1}, {"covariance": 0.01 * np.eye(len(T))}])
+    def test_they_go_with_known_noise(self, settings):
+        prior = lw.Prior(a=lw.LogNormal(0.0, 1.0), k=lw.HalfNormal(1.0))
+        known = lw.GaussianLikelihood(Y, **settings)
+        derived = {"qoi": {"half_life": (), "pair": 2}}
+        found = lw.sample(
+            lw.ForwardTarget(with_derived, known, prior, **derived), draws=100, chains=4, random_seed=1
+        )
+        assert abs(found["k"].mean() - TRUE_K) < 0.1 and found.surrogate.sd < 0.3
 
     def test_they_do_not_enter_the_likelihood(self):
         point = np.array([[1.8, 0.7, 0.2]])
@@ -334,6 +357,19 @@ class TestPredict:
 
     def test_beyond_the_draws_the_error_is_not_known(self):
         assert np.isnan(derived().predict({"a": 50.0, "k": 5.0}).error["y"]).all()
+
+    def test_entries_of_a_variable_are_found(self):
+        """The model sees the last and the first of three parameters, in this order."""
+        some = lw.ForwardTarget(
+            lambda x: np.array([x[0], x[0] + 10.0 * x[1]]),
+            lw.GaussianLikelihood([0.3, 5.0], sd=0.1),
+            lw.NormalPrior(0.0, 1.0, dim=3),
+            inputs=[2, 0],
+        )
+        found = lw.sample(some, draws=50, random_seed=1)
+        for inputs in ({"x": [0.5, 99.0, 0.3]}, [[0.3, 0.5]]):
+            predicted = found.predict(inputs).outputs["y"]
+            np.testing.assert_allclose(predicted, [[0.3, 5.3]], rtol=1e-4)
 
     def test_rows_and_names_are_the_same(self):
         named = derived().predict({"k": [0.6, 0.65], "a": 2.0})

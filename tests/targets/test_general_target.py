@@ -9,6 +9,7 @@ from scipy import stats
 import leapwise as lw
 from leapwise.errors import InputError, OutputError
 from leapwise.targets.forward import PriorAndLikelihood
+from leapwise.targets.identity import identify
 
 T = np.array([0.0, 1.0, 2.0])
 Y = np.array([2.1, 1.2, 0.6])
@@ -248,3 +249,36 @@ def test_outputs_that_do_not_fit_the_data(solve, words):
     target = lw.ForwardTarget(solve, likelihood, lw.Prior(a=lw.Normal(0, 1)))
     with pytest.raises(OutputError, match=words):
         target.evaluate(np.zeros((1, 1)), gradient=False)
+
+
+class TestOrderOfInputs:
+    """A model that is given all parameters, but in another order."""
+
+    def permuted(self, inputs=("k", "a")):
+        def jacobian(x):
+            return np.array([x[1] * x[0] ** 2]), np.array([[2.0 * x[0] * x[1], x[0] ** 2]])
+
+        return lw.ForwardTarget(
+            lambda x: np.array([x[1] * x[0] ** 2]),
+            lw.GaussianLikelihood([1.0], sd=0.5),
+            lw.Prior(a=lw.Normal(0, 1), k=lw.Normal(1, 1)),
+            inputs=list(inputs),
+            jacobian=jacobian,
+        )
+
+    def test_gradients_are_in_the_order_of_the_parameters(self):
+        target, point = self.permuted(), np.array([[0.5, 1.2]])
+        slope = target.evaluate(point, gradient=True).gradient[0]
+        for column, step in zip(slope, 1e-6 * np.eye(2), strict=True):
+            ahead, behind = (
+                target.evaluate(point + sign * step, gradient=False).log_density[0] for sign in (1, -1)
+            )
+            np.testing.assert_allclose(column, (ahead - behind) / 2e-6, rtol=1e-6)
+
+    def test_another_order_is_another_target(self):
+        assert identify(self.permuted()) != identify(self.permuted(("a", "k")))
+
+    @pytest.mark.parametrize("inputs", [["a", 0], [True]])
+    def test_each_parameter_is_named_once(self, inputs):
+        with pytest.raises(InputError, match="inputs must"):
+            self.permuted(inputs)

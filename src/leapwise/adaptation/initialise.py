@@ -352,7 +352,7 @@ class OutputDescents(TrustRegion):
         if not isinstance(likelihood, GaussianLikelihood) or not likelihood.is_plain or known.outputs is None:
             return None
         m = likelihood.data.size
-        both = np.stack([likelihood.data, known.outputs[int(known.potential.argmin())]])
+        both = np.stack([likelihood.data, known.outputs[int(known.potential.argmin()), :m]])
         misfit = -2.0 * np.diff(likelihood.log_density(both))[0]
         return bool(misfit < m + self.record.settings.initialise.far_off * np.sqrt(2.0 * m))
 
@@ -364,8 +364,8 @@ class OutputDescents(TrustRegion):
     def agree(self, descents: Sequence[OutputDescent]) -> bool:
         """Whether two descents have ended at the lowest potential of all, up to the height of a draw.
 
-        Where noise is unknown a local minimum with much noise also fits the data, so nothing else says that an end is
-        not one.
+        Where noise is unknown a local minimum with much noise also fits the data, so only agreement shows that an end
+        is no local minimum.
         """
         height = self.record.settings.heights.draws(self.frame.mean.size)
         ends = [each.potential for each in descents]

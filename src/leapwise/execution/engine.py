@@ -118,14 +118,17 @@ class FailedRow:
         if vectorized and self.error is not None and not timed_out:
             given = f"; since vectorized=True, it was given positions of shape (n, {len(parameters)})"
         subject, remedy, what = "target", "return -inf where the density is zero, ", self.what
+        first = " (the first is 0)"
         if outputs and self.error is not None:  # outputs have no density
             remedy = ""
         if timed_out:
             subject, remedy = "evaluation", "allow more (timeout=), "
         elif (bad := self._bad_output) is not None:
             subject, remedy = "forward model", "let it raise an error that says why, "
-            if bad < len(outputs):
-                what = what.replace(f"output {bad}", f"its output {outputs[bad]}")
+            known = bad < len(outputs)
+            what = what.replace(
+                f"output {bad}", f"its output {outputs[bad]}" if known else f"output {bad}{first}"
+            )
         return (
             f"the {subject} {what} at parameters {shown(parameters)}{again}{given}; {remedy}fix the model at "
             "this point, or pass on_failure='reject' to declare such points outside the support"

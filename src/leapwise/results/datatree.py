@@ -63,22 +63,40 @@ def to_datatree(run: Run, predictive: bool | None = None) -> DataTree:
     if run.warmup.draws.shape[1]:
         groups["warmup_posterior"] = _variables(run.variables, run.warmup.draws)
         groups["warmup_sample_stats"] = run.warmup.stats
-    of_outputs = predictive_groups(run, predictive)
+    of_outputs = {
+        group: {_variable(name): values for name, values in found.items()}
+        for group, found in predictive_groups(run, predictive).items()
+    }
     groups = {name: variables for name, variables in (groups | of_outputs).items() if variables}
     attrs = attributes(run)
     shaped = (*run.variables, *run.output_variables)
     dims = {_variable(each.name): list(each.dims) for each in shaped if each.dims}
-    tree: DataTree = from_dict(
-        groups,
-        sample_dims=["chain", "draw"],
-        save_warmup=True,  # arviz-base's own default drops the warm-up
-        check_conventions=False,  # having more chains than draws is allowed here
-        coords=run.coords,
-        dims=dims,
-        pred_coords=run.coords,  # of the group predictions
-        pred_dims=dims,
-        attrs={name: attrs for name in groups},
-    )
+
+    def converted(groups: dict[str, Any], dims: dict[str, list[str]]) -> DataTree:
+        found: DataTree = from_dict(
+            groups,
+            sample_dims=["chain", "draw"],
+            save_warmup=True,  # arviz-base's own default drops the warm-up
+            check_conventions=False,  # having more chains than draws is allowed here
+            coords=run.coords,
+            dims=dims,
+            pred_coords=run.coords,  # of the group predictions
+            pred_dims=dims,
+            attrs={name: attrs for name in groups},
+        )
+        return found
+
+    tree = converted(groups, dims)
+    # Where data are missing the log-likelihoods of the others are in a row, with a dim of its own.
+    in_a_row = {
+        _variable(each.name): [f"{_variable(each.name)}_observed"]
+        for each in run.output_variables
+        if groups.get("log_likelihood", {}).get(_variable(each.name), np.empty((0, 0))).shape[2:]
+        != each.shape
+    }
+    if in_a_row and "log_likelihood" in groups:
+        group = {"log_likelihood": groups["log_likelihood"]}
+        tree["log_likelihood"] = converted(group, dims | in_a_row)["log_likelihood"]
     if run.posterior.every > 1:  # outputs of some of the draws only
         for name in set(OF_DRAWS) & set(of_outputs):
             data = tree[name].dataset
@@ -219,7 +237,7 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
     }
     outputs, every = None, 0
     if "predictions" in groups:
-        parts = groups["predictions"].values()
+        parts = [groups["predictions"][_variable(each.name)] for each in layout]
         outputs = np.concatenate([part.reshape(*part.shape[:2], -1) for part in parts], axis=2)
         which = tree["predictions"]["draw"].to_numpy()
         every = int(which[1] - which[0]) if len(which) > 1 else 1

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 #: Replicated data and pointwise log-likelihoods are made by default if the outputs take at most so many bytes: a guess,
 #: since they take as much again, twice.
 MAX_BYTES = 1 << 26
-#: Added to the seed of the run, so that replicated data are independent of the draws.
+#: Stands before the seed of the run, so that replicated data are independent of the draws.
 _STREAM = 0x9E3779B9
 #: Draws that an emulator for predictions is trained and tested on, at most and at least, and its hidden units. Guesses:
 #: a fit takes about a second, and smooth outputs need no more.
@@ -158,6 +158,7 @@ class OutputEmulator:
         outputs = run.posterior.outputs.reshape(len(position), -1)
         # A chain that does not move has the same outputs again.
         _, first = np.unique(position, axis=0, return_index=True)
+        everywhere = position[first]
         first = np.random.default_rng(0).permutation(np.sort(first))[:_MAX_ROWS]
         kept = first[np.isfinite(outputs[first]).all(axis=1)]
         if len(kept) < _MIN_ROWS:
@@ -172,7 +173,7 @@ class OutputEmulator:
         # Medians, since a few draws far out would decide otherwise; there the emulators differ.
         self.fitted, residuals = min(tried, key=lambda each: float(np.median(np.abs(each[1]) / equal.unit)))
         self.error = np.median(np.abs(residuals), axis=0)
-        self.radius = float(np.linalg.norm(self._white(position), axis=1).max())
+        self.radius = float(np.linalg.norm(self._white(everywhere), axis=1).max())
 
     def _white(self, position: np.ndarray) -> np.ndarray:
         return self.fitted[0].whitening.to_white(position)
@@ -187,33 +188,36 @@ class OutputEmulator:
 
     def _parameters(self, inputs: Mapping[str, ArrayLike] | ArrayLike) -> np.ndarray:
         """Return whole vectors of parameters with these inputs; the others, which the model does not see, as usual."""
-        model = self.model
-        seen = tuple(
-            each for each in model.variables if columns(model.variables)[each.name].start in model.inputs
-        )
+        model, where = self.model, columns(self.model.variables)
         if not isinstance(inputs, Mapping):
             rows = np.atleast_2d(require_real(inputs, "inputs"))
             if rows.ndim != 2 or rows.shape[1] != len(model.inputs):
+                listed = ", ".join(self.labels[column] for column in model.inputs)
                 raise InputError(
-                    f"inputs must be rows of {len(model.inputs)} numbers ({', '.join(each.name for each in seen)}), "
-                    f"got shape {rows.shape}; or give a dict by name"
+                    f"inputs must be rows of {len(model.inputs)} numbers ({listed}), got shape {rows.shape}; or give a "
+                    "dict by name"
                 )
             return self._filled(rows)
+        inside = set(model.inputs.tolist())
+        seen = [each for each in model.variables if inside & set(range(self.middle.size)[where[each.name]])]
         names = [each.name for each in seen]
-        if sorted(inputs) != sorted(names):
+        if sorted(map(str, inputs)) != sorted(names):
             raise InputError(
                 f"the model sees {', '.join(names)}, got {', '.join(map(str, inputs))}; give these, no others"
             )
         given = {each.name: require_real(inputs[each.name], each.name) for each in seen}
         n = max(len(given[each.name]) if given[each.name].ndim > len(each.shape) else 1 for each in seen)
+        whole = np.tile(self.middle, (n, 1))
         try:
-            parts = [np.broadcast_to(given[each.name], (n, *each.shape)).reshape(n, -1) for each in seen]
+            for each in seen:
+                shaped = np.broadcast_to(given[each.name], (n, *each.shape))
+                whole[:, where[each.name]] = shaped.reshape(n, -1)
         except ValueError:
             shapes = ", ".join(f"{name} {value.shape}" for name, value in given.items())
             raise InputError(
                 f"inputs must have the shapes of their variables, or one more axis of equal length; got {shapes}"
             ) from None
-        return self._filled(np.concatenate(parts, axis=1)[:, np.argsort(np.argsort(model.inputs))])
+        return self._filled(whole[:, model.inputs])
 
     def _filled(self, rows: np.ndarray) -> np.ndarray:
         """Return parameters ``(n, dim)`` with the inputs given, checked to be inside the bounds."""

@@ -98,7 +98,8 @@ class TargetReport:
     is_bounded : bool
         Whether some of its parameters have bounds.
     misfit : float
-        chi^2 where the potential is lowest; NaN unless it is a forward model with a `GaussianLikelihood`.
+        chi^2 where the potential is lowest; NaN unless it is a forward model with a `GaussianLikelihood` of known
+        noise, and without a hierarchy.
     n_outputs : int
         Number of observations.
 

@@ -168,6 +168,10 @@ def keywords(
             f"{what} takes {', '.join(by_place)} by position only, but it is called by keyword or with one vector; "
             "remove the / from its signature"
         )
+    if by_place and any(each.name in {one.name for one in variables} for each in signature):
+        raise InputError(
+            f"{what} takes {by_place[0]} by position only, but the rest by keyword; remove the /"
+        )
     usable = [each for each in signature if each.kind in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY)]
     required = [each.name for each in usable if each.default is each.empty]
     found = tuple(each for each in variables if each.name in {one.name for one in usable})

@@ -235,7 +235,7 @@ class ForwardTarget:
         self.n_data = sum(each.size for each in layout_of_data) if self.qoi and layout_of_data else None
         #: The cheap part, unless it is a likelihood of all outputs plus a prior, of a model that sees all parameters.
         self.joint = joint
-        if joint is None and (self.qoi or _own_names(likelihood) or len(self.inputs) < self.dim):
+        if joint is None and (self.qoi or _own_names(likelihood) or not self.sees_all):
             assert prior is not None
             self.joint = PriorAndLikelihood(prior, likelihood, self.variables, self.n_data)
         self._require_finite_somewhere()
@@ -248,6 +248,11 @@ class ForwardTarget:
     def has_separate_value(self) -> bool:
         """Whether outputs alone are computed by another function than outputs with a derivative."""
         return self.has_gradient
+
+    @property
+    def sees_all(self) -> bool:
+        """Whether the model sees all parameters, in their order."""
+        return np.array_equal(self.inputs, np.arange(self.dim))
 
     @property
     def emulates_outputs(self) -> bool:
@@ -413,7 +418,9 @@ class ForwardTarget:
         else:
             chosen = [inputs] if isinstance(inputs, (str, int)) else list(inputs)
         unknown = [
-            each for each in chosen if each not in (where if isinstance(each, str) else range(self.dim))
+            each
+            for each in chosen
+            if isinstance(each, bool) or each not in (where if isinstance(each, str) else range(self.dim))
         ]
         if unknown or not chosen or len(set(chosen)) < len(chosen):
             raise InputError(
@@ -421,9 +428,12 @@ class ForwardTarget:
                 f"{chosen}; correct them"
             )
         index = np.arange(self.dim)
-        return np.concatenate(
+        found = np.concatenate(
             [index[where[each]] if isinstance(each, str) else index[[each]] for each in chosen]
         )
+        if len(np.unique(found)) < len(found):
+            raise InputError(f"inputs must name each parameter at most once, got {chosen}; drop one")
+        return found
 
     def _warn_of_unused(self) -> None:
         """Warn of variables that neither the model nor the likelihood nor another prior uses: most are mistakes."""

@@ -76,7 +76,7 @@ def identify(target: AnyTarget, version: str | None = None) -> dict[str, str]:
             found["joint"] = _of_density(target.joint)
         else:
             found |= _of_likelihood(target.likelihood) | {"prior": _of_density(target.prior)}
-        if len(target.inputs) < target.dim:
+        if not target.sees_all:
             found["inputs"] = target.inputs.tolist()
         if target.qoi:
             found["qoi"] = {each.name: list(each.shape) or "a number" for each in target.qoi}

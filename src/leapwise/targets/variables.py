@@ -200,7 +200,7 @@ def checked_coords(
     if unknown := [dim for dim in coords or {} if dim not in sizes]:
         listed = f"use some of {', '.join(sizes)}, or " if sizes else ""
         raise InputError(
-            f"coords has {unknown[0]!r}, which is not a dim of any variable; {listed}give dims= too"
+            f"coords has {unknown[0]!r}, which is not a dim of any variable; {listed}give dims= to the prior or target"
         )
     found = {dim: _checked_labels(dim, labels) for dim, labels in (coords or {}).items()}
     for dim, labels in found.items():
