@@ -11,7 +11,6 @@ from leapwise.adaptation.coverage import continue_ridge, look_beyond, softest_di
 from leapwise.adaptation.explore import Explorer, ExploringChains
 from leapwise.adaptation.selection import Candidates
 from leapwise.adaptation.settings import DEFAULT
-from leapwise.adaptation.surrogate_chains import find_step_size, move, surrogate_kernel
 from leapwise.execution import Evaluator
 from leapwise.surrogates import QuadraticNetwork, Whitening
 
@@ -159,28 +158,6 @@ def test_where_it_bends_alike_rounding_does_not_decide_the_direction():
     white = np.array([[2.0, 1.0, -1.0]])
     found = softest_direction(normal, Whitening(np.zeros(3), np.eye(3)), white)
     np.testing.assert_allclose(found, white / np.linalg.norm(white), atol=1e-6)
-
-
-def test_steps_are_fine_enough_for_the_tips_of_a_thin_banana():
-    """4.6 % of the mass has |x0| > 2; chains whose steps suit the places they visit hardly ever go there."""
-    shares = []
-    for everywhere in (True, False):
-        rng = np.random.default_rng(5)
-        start = np.array([[-0.5, 0.4], [0.0, 0.0], [0.5, 0.4], [0.8, 1.0]])
-        step_size = find_step_size(Banana(), FRAME, start, rng, everywhere=everywhere)
-        kernel = surrogate_kernel(Banana(), FRAME, step_size, 2.0, 60)
-        draws = move(kernel, np.repeat(start, 250, axis=0), rng)[0]
-        shares.append(np.mean(np.abs(draws[:, 0]) > 2.0))
-    assert shares[0] > 0.02
-    assert shares[1] < 0.5 * shares[0]
-
-
-def test_a_normal_posterior_keeps_its_long_steps(rng):
-    x = rng.standard_normal((60, 4))
-    normal = lw.QuadraticNetwork().fit(lw.TrainingSet(x, 0.5 * (x**2).sum(axis=1)), rng)
-    frame = Whitening(np.zeros(4), np.eye(4))
-    steps = [find_step_size(normal, frame, x[:8], rng, everywhere=everywhere) for everywhere in (True, False)]
-    assert steps[0] == steps[1]
 
 
 @pytest.mark.slow

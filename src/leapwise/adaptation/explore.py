@@ -283,7 +283,7 @@ def _pool(explorer: Explorer) -> np.ndarray:
     for exponent in settings.pool_exponents:
         tempered = Tempered(explorer.candidates.surrogate, exponent)
         start = places[rng.integers(len(places), size=settings.pool_size)]
-        step_size = find_step_size(tempered, frame, start, rng, everywhere=False, settings=explorer.settings)
+        step_size = find_step_size(tempered, frame, start, rng, settings=explorer.settings)
         kernel = surrogate_kernel(
             tempered, frame, step_size, 2.0, settings.pool_steps, settings=explorer.settings
         )

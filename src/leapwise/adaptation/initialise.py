@@ -426,7 +426,7 @@ def find_by_outputs(record: EvaluationRecord, candidates: Candidates, state: Sta
         candidates.train(frame)
         surrogate = candidates.surrogate
         ends = np.stack([surrogate_minimum(surrogate, frame, each, iterations=50) for each in position])
-        step_size = find_step_size(surrogate, frame, ends, rng, 1.0, everywhere=False, settings=settings)
+        step_size = find_step_size(surrogate, frame, ends, rng, 1.0, settings=settings)
         kernel = surrogate_kernel(surrogate, frame, step_size, 1.0, 1, settings=settings)
         ends, _ = move(kernel, ends, rng)
         ends = _no_further(frame, position, ends, radius)

@@ -381,7 +381,7 @@ def find_jumps(
         return None
     n, dim = position.shape
     start = np.repeat(position, modes.n_each, axis=0)
-    step_size = find_step_size(surrogate, frame, start, rng, everywhere=False, settings=settings)
+    step_size = find_step_size(surrogate, frame, start, rng, settings=settings)
     kernel = surrogate_kernel(surrogate, frame, step_size, 2.0, 1, settings=settings)
     draws = trace(kernel, start, rng, modes.n_steps)[-modes.n_kept :]
     if not np.isfinite(draws).all():

@@ -30,7 +30,6 @@ class StageSwitches:
     uncertain_points: bool = True  # evaluate where the Gaussian process is uncertain and may be too high
     restart: bool = True  # begin again where the potential falls far below what was found first
     narrow_frame: bool = True  # narrow the frame when no chain moves
-    narrow_places: bool = True  # halve the inner step if smaller ones reach narrow regions that it cannot
     search_outputs: bool = True  # search the prior for other modes (targets whose outputs are emulated)
     search_density: bool = True  # search around the known mode for others (log-densities with a gradient)
     restore_modes: bool = True  # put chains back into modes that none of them visits any more
@@ -223,13 +222,6 @@ class ChainSettings:
     jitter: float = 0.25
     #: A trajectory takes so many steps at most: a surrogate that needs more is too rough to be worth it. Guess.
     max_steps: int = 24
-    #: A step accepted less than `rarely` at more than the share `few_places` of positions is halved. Guess.
-    rarely: float = 0.3
-    few_places: float = 0.015
-    max_halvings: int = 3
-    finer_steps: int = 10
-    #: Above this acceptance of the longest step the surrogate is nearly normal and has no narrow regions. Guess.
-    nearly_normal: float = 0.93
     #: Chains, discarded steps and kept steps that the frame is learned from. Guess.
     n_chains: int = 64
     n_discarded: int = 8

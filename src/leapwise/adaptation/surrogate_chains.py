@@ -118,7 +118,6 @@ def find_step_size(
     length: float = 1.5,
     *,
     wanted: float | None = None,
-    everywhere: bool = True,
     jumps: Jumps | None = None,
     settings: AdaptationSettings = DEFAULT,
 ) -> float:
@@ -132,62 +131,19 @@ def find_step_size(
         Of the trajectories.
     wanted : float, optional
         Mean acceptance, ``settings.chains.acceptance`` if not given.
-    everywhere : bool
-        Whether the step size must also suit the narrow regions of the posterior (`_for_narrow_places`).
     jumps : Jumps, optional
     settings : AdaptationSettings
     """
     chains = settings.chains
     wanted = chains.acceptance if wanted is None else wanted
-    longest = step_size = min(length, chains.longest_step)
+    step_size = min(length, chains.longest_step)
     while True:
         kernel = surrogate_kernel(surrogate, frame, step_size, length, 2, jumps, settings)
         _, accepted = move(kernel, position, rng)
         if accepted >= wanted or step_size < length / chains.max_steps:
             break
         step_size *= 0.75
-    if not everywhere or (step_size == longest and accepted > chains.nearly_normal):
-        return step_size
-    if not settings.stages.narrow_places:
-        return step_size
-    return _for_narrow_places(surrogate, frame, position, rng, length, step_size, jumps, settings)
-
-
-def _for_narrow_places(
-    surrogate: Energy,
-    frame: Whitening,
-    position: np.ndarray,
-    rng: np.random.Generator,
-    length: float,
-    step_size: float,
-    jumps: Jumps | None,
-    settings: AdaptationSettings,
-) -> float:
-    """Return the step size, halved until chains with half of it reach no regions that it cannot reach.
-
-    At the tips of a banana the valley is many times narrower than in its middle. Chains of the surrogate hardly ever go
-    where their step is unstable, so a mean over the positions they visit does not show it. Chains with a finer step do.
-    """
-    chains = settings.chains
-    position = position[rng.integers(len(position), size=chains.n_chains)]
-    for _ in range(chains.max_halvings):
-        finer = surrogate_kernel(
-            surrogate, frame, 0.5 * step_size, length, chains.finer_steps, jumps, settings
-        )
-        position, _ = move(finer, position, rng)
-        kernel = surrogate_kernel(surrogate, frame, step_size, length, 2, jumps, settings)
-        rates = _acceptances(kernel, position, rng)
-        if np.quantile(rates, chains.few_places) > chains.rarely or step_size < length / chains.max_steps:
-            break
-        step_size *= 0.5
     return step_size
-
-
-def _acceptances(kernel: SurrogateTransition, position: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Return how likely inner steps from each position are accepted."""
-    dynamics, state = kernel.inner_dynamics(_no_evaluator()), State(position, np.zeros(len(position)))
-    found = walk_on_surrogate(kernel, dynamics, SharedStream(rng, len(position)), dynamics.begin(state))[1]
-    return np.asarray(found.acceptance)
 
 
 def learn_frame(

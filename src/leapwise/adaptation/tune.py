@@ -171,12 +171,9 @@ def _with_turns(
     if found is None:
         return None
     turns, draws = found
-    # The other coordinates reach the narrow regions, so the step in those of the kernel need not.
     own_frame = learn_frame(surrogate, frame, draws, rng, jumps, settings)
     start = draws[rng.integers(len(draws), size=tune.n_chains)]
-    step_size = find_step_size(
-        surrogate, own_frame, start, rng, everywhere=False, jumps=jumps, settings=settings
-    )
+    step_size = find_step_size(surrogate, own_frame, start, rng, jumps=jumps, settings=settings)
     one = surrogate_kernel(surrogate, own_frame, step_size, tune.turn_length, 1, jumps, settings)
     kernels = []
     for share in tune.turn_shares:
