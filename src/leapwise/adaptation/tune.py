@@ -385,7 +385,7 @@ def fit_components(
     fewest = settings.fewest + settings.fewest_each * draws.shape[1]
     if len(draws) < n * fewest:
         return None
-    component, jumps = _first_components(frame.to_white(draws), n, rng), None
+    component, jumps = nearest_of_few(frame.to_white(draws), n, rng), None
     for _ in range(settings.max_iterations):
         if np.bincount(component, minlength=n).min() < fewest:
             return None
@@ -401,7 +401,7 @@ def fit_components(
     return jumps
 
 
-def _first_components(white: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+def nearest_of_few(white: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
     """Return for each draw the nearest of `n` draws that are far apart (k-means++)."""
     apart = np.empty((n, len(white)))
     chosen = int(rng.integers(len(white)))

@@ -1,0 +1,1 @@
+"""Sharpened estimates and the evidence."""

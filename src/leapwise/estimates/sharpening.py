@@ -1,0 +1,232 @@
+"""From exact draws and their surrogate to the parts that sharpened estimates are made of, or the reason why not.
+
+The surrogate of the draws was trained before them, so all chains make one part. With *cross-fitting* there are two: a
+surrogate that also learns from the draws of one half of the chains serves the other half, which it has not seen.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from leapwise.adaptation.selection import is_numerical
+from leapwise.estimates.sharpen import Columns, Part, corrected, means, monte_carlo_errors
+from leapwise.estimates.surrogate_draws import SurrogateDraws, draw_from_surrogate
+from leapwise.kernels import SurrogateTransition
+from leapwise.surrogates import Fitted, QuadraticNetwork, TrainingSet
+from leapwise.surrogates.compiled import compile_surrogate
+from leapwise.surrogates.quadratic import FittedQuadratic
+
+#: Pareto k of the weights at the draws, above which their variance may be infinite (Vehtari et al. 2024).
+MAX_PARETO_K = 0.5
+#: Weights that vary less than this need no check of their tail.
+_ALIKE = 1e-3
+#: There are enough points of the surrogate when their part of the variance is below this share of the rest, or so
+#: small beside the variance of the plain estimate. Guesses: more points would hardly change the error.
+_SHARE, _SHARE_OF_PLAIN = 0.1, 0.01
+#: Cross-fitting is tried if the median gain is below this: otherwise figures are precise enough. A guess.
+_GAIN_ENOUGH = 100.0
+#: Hidden units of a quadratic that is trained again with the draws. A guess, as in `leapwise.adaptation.settings`.
+_N_HIDDEN = 100
+
+
+@dataclass(frozen=True, eq=False)
+class ExactDraws:
+    """Draws of the posterior, and what is known of them.
+
+    Parameters
+    ----------
+    position : ndarray of shape (chains, draws, dim)
+        Unconstrained.
+    potential : ndarray of shape (chains, draws)
+        Exact.
+    to_parameters : callable
+        From positions ``(n, dim)`` to parameters.
+    outputs : ndarray of shape (chains, draws, m), optional
+        Of a forward model.
+    """
+
+    position: np.ndarray
+    potential: np.ndarray
+    to_parameters: Callable[[np.ndarray], np.ndarray]
+    outputs: np.ndarray | None = None
+
+    def discrepancy(self, surrogate: Fitted, chains: np.ndarray) -> np.ndarray:
+        """Return D of a surrogate at the draws of some chains."""
+        position = self.position[chains]
+        with np.errstate(all="ignore"):
+            predicted = compile_surrogate(surrogate).potential(position.reshape(-1, position.shape[2]))
+        return np.asarray(self.potential[chains] - predicted.reshape(position.shape[:2]))
+
+    def parameters(self, position: np.ndarray) -> np.ndarray:
+        """Return the parameters of positions ``(a, b, dim)``."""
+        return self.to_parameters(position.reshape(-1, position.shape[2])).reshape(position.shape)
+
+    def training(self, chains: np.ndarray) -> TrainingSet:
+        """Return the different draws of some chains as evaluations to train on."""
+        position = self.position[chains].reshape(-1, self.position.shape[2])
+        first = np.sort(np.unique(position, axis=0, return_index=True)[1])
+        outputs = None if self.outputs is None else self.outputs[chains].reshape(len(position), -1)[first]
+        return TrainingSet(position[first], self.potential[chains].ravel()[first], outputs=outputs)
+
+
+@dataclass(frozen=True, eq=False)
+class Sharpening:
+    """What sharpened estimates are made of.
+
+    Attributes
+    ----------
+    parts : list of Part
+        Empty if estimates are plain.
+    reason : str
+        Why they are plain.
+    cross_fitted : bool
+    seconds : float
+        Time to find the parts.
+    """
+
+    parts: list[Part] = field(default_factory=list)
+    reason: str = ""
+    cross_fitted: bool = False
+    seconds: float = 0.0
+
+
+def sharpening(
+    kernel: object,
+    surrogate: Fitted,
+    exact: ExactDraws,
+    seed: int,
+    training: TrainingSet | None = None,
+    points: SurrogateDraws | None = None,
+    least_variance: float = 0.0,
+) -> Sharpening:
+    """Return the parts of sharpened estimates, or why they are plain.
+
+    Parameters
+    ----------
+    kernel : object
+        That of the draws.
+    surrogate : Fitted
+        The frozen surrogate that it used.
+    exact : ExactDraws
+    seed : int
+        Of the points of the surrogate.
+    training : TrainingSet, optional
+        What the surrogate was trained on; without it there is no cross-fitting.
+    points : SurrogateDraws, optional
+        Points of this surrogate, if they have been made already.
+    least_variance : float
+        Points are enough in any case if their part of the variance is below this, in squared standard deviations.
+    """
+    started, n_chains = time.perf_counter(), len(exact.position)
+    every = np.arange(n_chains)
+
+    def done(reason: str = "", parts: list[Part] | None = None, cross_fitted: bool = False) -> Sharpening:
+        return Sharpening(parts or [], reason, cross_fitted, time.perf_counter() - started)
+
+    part, reason = _part(kernel, surrogate, exact, every, seed, points, least_variance)
+    if part is None:
+        return done(reason)
+    if training is None or n_chains < 2:
+        return done(parts=[part])
+    gain = _gain(exact, [part])
+    if np.median(gain) > _GAIN_ENOUGH:
+        return done(parts=[part])
+    halves, others = [], (every[: n_chains // 2], every[n_chains // 2 :])
+    for own, other in (others, others[::-1]):
+        rng = np.random.default_rng([seed, 1 + int(own[0])])
+        again = retrained(surrogate, training, exact.training(other), rng)
+        if again is None:
+            return done(parts=[part])
+        moving = replace(kernel, surrogate=again) if isinstance(kernel, SurrogateTransition) else kernel
+        half, _ = _part(moving, again, exact, own, seed + 1 + int(own[0]), None, least_variance)
+        if half is None:
+            return done(parts=[part])
+        halves.append(half)
+    better = np.log(_gain(exact, halves)).mean() > np.log(gain).mean()
+    return done(parts=halves if better else [part], cross_fitted=bool(better))
+
+
+def _part(
+    kernel: object,
+    surrogate: Fitted,
+    exact: ExactDraws,
+    chains: np.ndarray,
+    seed: int,
+    points: SurrogateDraws | None,
+    least_variance: float,
+) -> tuple[Part | None, str]:
+    """Return a part made of some chains and a surrogate, or why there is none."""
+    from arviz_stats.base import array_stats  # takes a second to import, and only results need it
+
+    discrepancy = exact.discrepancy(surrogate, chains)
+    if not np.isfinite(discrepancy).all():
+        return None, "the surrogate is not finite at some draws"
+    weights = np.exp(discrepancy - discrepancy.max())
+    if weights.std() > _ALIKE * weights.mean():
+        k = float(array_stats.pareto_khat(weights, chain_axis=0, draw_axis=1, r_eff=1.0, tail="right"))
+        if not k < MAX_PARETO_K:
+            return None, f"the weights of the draws have a heavy tail (Pareto k {k:.2f}, above {MAX_PARETO_K})"
+    if points is None:
+        position = exact.position.reshape(-1, exact.position.shape[2])
+        points = draw_from_surrogate(
+            surrogate, kernel, position, seed, _enough(exact, chains, discrepancy, least_variance)
+        )
+    if points is None:
+        return None, "no mixture of normals covers the surrogate's posterior well enough"
+    return Part(chains, discrepancy, points, surrogate), ""
+
+
+def _enough(
+    exact: ExactDraws, chains: np.ndarray, discrepancy: np.ndarray, least_variance: float
+) -> Callable[[SurrogateDraws], bool]:
+    """Return whether points of the surrogate add little to the variances of means and squares of these chains."""
+    values = exact.parameters(exact.position[chains])
+    middle, squared_sd = values.mean(axis=(0, 1)), values.var(axis=(0, 1))
+    squares = np.square(values - middle)
+    limits = least_variance * squared_sd, least_variance * squares.var(axis=(0, 1))
+    plain = [np.square(monte_carlo_errors(each)) for each in (values, squares)]
+
+    def are_enough(points: SurrogateDraws) -> bool:
+        here = exact.parameters(points.position)
+        part = Part(np.arange(len(chains)), discrepancy, points)
+        for draws, others, usual, limit in zip(
+            (values, squares), (here, np.square(here - middle)), plain, limits, strict=True
+        ):
+            series, variance, _ = corrected(Columns(draws, [others]), [part])
+            own = np.square(monte_carlo_errors(series, cautious=True))
+            few = np.maximum(np.maximum(_SHARE * own, _SHARE_OF_PLAIN * usual), limit)
+            if not (variance <= few).all():
+                return False
+        return True
+
+    return are_enough
+
+
+def _gain(exact: ExactDraws, parts: list[Part]) -> np.ndarray:
+    """Return by how much the variances of the means of parameters are divided."""
+    draws = exact.parameters(exact.position)
+    found = means(Columns(draws, [exact.parameters(part.points.position) for part in parts]), parts)
+    return np.where(np.isfinite(found.gain), found.gain, 1.0)
+
+
+def retrained(
+    surrogate: Fitted, training: TrainingSet, more: TrainingSet, rng: np.random.Generator
+) -> Fitted | None:
+    """Return a surrogate that is trained on further evaluations as well; None if that is not possible.
+
+    A quadratic is given hidden units: with many evaluations they pay.
+    """
+    try:
+        if isinstance(surrogate, FittedQuadratic):
+            recipe = QuadraticNetwork(n_hidden=_N_HIDDEN, radial=True, whitening=surrogate.whitening)
+            return recipe.fit(training.join(more), rng)
+        found: Fitted = surrogate.update(more)
+    except (AttributeError, ArithmeticError, ValueError) as error:
+        if isinstance(error, AttributeError) or is_numerical(error):
+            return None
+        raise
+    return None if found is surrogate else found
