@@ -1,4 +1,4 @@
-r"""A proposal distribution that covers a surrogate's posterior: a mixture of normals, with a wide Student t for the tails.
+r"""A proposal distribution that covers a surrogate's posterior: a mixture of normals, with a Student t for the tails.
 
 Expectations under the surrogate are importance sampling with this proposal q: points y from q have the weights
 :math:`e^{-\tilde U(y)} / q(y)`. Points are not random numbers but a scrambled Sobol sequence, which fills space more
@@ -23,7 +23,7 @@ from leapwise.adaptation.tune import nearest_of_few
 #: as the fifth power are heavier than those of nearly all posteriors.
 T_SHARE, T_FREEDOM = 0.1, 5.0
 #: Steps of expectation maximisation, and draws that it uses at most. Guesses: it need not converge.
-_EM_STEPS, _MAX_DRAWS = 25, 8192
+_EM_STEPS, _MAX_DRAWS = 15, 4096
 #: A component is left out if it has fewer draws than so many for each parameter. A guess: enough for a covariance.
 _DRAWS_PER_PARAMETER = 4
 #: Added to covariances, as a share of that of all draws, so that none is singular.
@@ -100,7 +100,6 @@ class Proposal:
         return found
 
 
-
 def fit_proposal(
     draws: np.ndarray, n_normals: int, rng: np.random.Generator, weights: np.ndarray | None = None
 ) -> Proposal | None:
@@ -149,9 +148,7 @@ def fit_proposal(
             away = draws - means[i]
             own = away.T @ (away * mass[:, [i]]) / each[i]
             factors.append(np.linalg.cholesky(own + _LEAST_VARIANCE * covariance))
-        found = Proposal(
-            _with_t(each / each.sum()), np.stack([*means, mean]), np.stack([*factors, factor])
-        )
+        found = Proposal(_with_t(each / each.sum()), np.stack([*means, mean]), np.stack([*factors, factor]))
         logs = found._log_parts(draws)[:, :-1]
         shares = np.exp(logs - logsumexp(logs, axis=1, keepdims=True))
     return found

@@ -15,8 +15,9 @@ varies by, since then :math:`z - \mathrm{E}_s f = (1 - w)(f - \mathrm{E}_s f)`. 
 variance of the mean, the error of :math:`\mathrm{E}_s f` included. It is estimated from the same draws, which biases
 the mean by O(1/n), less than its standard error by a factor of :math:`\sqrt n`.
 
-The standard error is that of the series (autocorrelation included, and never below that of as many independent draws),
-and that of :math:`\mathrm{E}_s f`, which is known from independent sets of points.
+The standard error has three parts: that of the series (autocorrelation included, and never below that of as many
+independent draws); that of :math:`\mathrm{E}_s f`, which is known from independent sets of points; and sd(f) / n for
+what n draws cannot show, a region with 1 / n of the mass where w is another.
 
 Figures other than means follow from means of functions of f: a standard deviation from that of squares about the mean,
 a quantile by inverting estimated probabilities. Where the control is another function g than f, as an emulated output
@@ -110,12 +111,15 @@ class Figure(NamedTuple):
         The estimate and its Monte Carlo standard error; sharpened where that is more precise.
     plain, plain_error : ndarray of shape (k,)
         Those of the draws alone.
+    effective : ndarray of shape (k,)
+        As many independent draws would give the same error.
     """
 
     value: np.ndarray
     error: np.ndarray
     plain: np.ndarray
     plain_error: np.ndarray
+    effective: np.ndarray
 
     @property
     def gain(self) -> np.ndarray:
@@ -141,7 +145,7 @@ def figures(columns: Columns, parts: Sequence[Part], probabilities: Sequence[flo
 
     >>> rng = np.random.default_rng(1)
     >>> x, y = rng.normal(size=(4, 500, 1)), rng.normal(0.1, 1.0, size=(8, 20000, 1))
-    >>> points = SurrogateDraws(y, np.zeros((8, 20000)), np.zeros(8))
+    >>> points = SurrogateDraws(y, np.zeros((8, 20000)), 0.5 * (y[..., 0] - 0.1) ** 2, np.zeros(8))
     >>> part = Part(np.arange(4), 0.5 * x[..., 0] ** 2 - 0.5 * (x[..., 0] - 0.1) ** 2, points)
     >>> found = figures(Columns(x, [y]), [part], (0.05, 0.5, 0.95))
     >>> bool(abs(found.mean.value[0]) < 3 * found.mean.error[0] < 0.03), bool(found.mean.gain[0] > 10)
@@ -198,7 +202,7 @@ def _root(squares: Figure, draws: np.ndarray) -> Figure:
         error, plain_error = (
             np.where(each > 0.0, each / (2.0 * plain), 0.0) for each in (squares.error, squares.plain_error)
         )
-    return Figure(value, error, plain, plain_error)
+    return Figure(value, error, plain, plain_error, squares.effective)
 
 
 def means(columns: Columns, parts: Sequence[Part]) -> Figure:
@@ -208,22 +212,27 @@ def means(columns: Columns, parts: Sequence[Part]) -> Figure:
 
 def _chosen(draws: np.ndarray, series: np.ndarray, variance: np.ndarray) -> Figure:
     """Return means of a corrected series where they are more precise than those of the draws."""
-    plain, plain_error = draws.mean(axis=(0, 1)), monte_carlo_errors(draws)
+    plain, plain_error, own = draws.mean(axis=(0, 1)), monte_carlo_errors(draws), draws.var(axis=(0, 1))
     if series is draws:
-        return Figure(plain, plain_error, plain, plain_error)
-    error = np.sqrt(np.square(monte_carlo_errors(series, cautious=True)) + variance)
-    better = LEAST_GAIN * np.square(error) < np.square(plain_error)
-    return Figure(
-        np.where(better, series.mean(axis=(0, 1)), plain),
-        np.where(better, error, plain_error),
-        plain,
-        plain_error,
-    )
+        return Figure(plain, plain_error, plain, plain_error, _per(own, np.square(plain_error)))
+    sharp = np.square(monte_carlo_errors(series, cautious=True)) + variance + _unseen(draws, own)
+    better = LEAST_GAIN * sharp < np.square(plain_error)
+    error = np.where(better, np.sqrt(sharp), plain_error)
+    value = np.where(better, series.mean(axis=(0, 1)), plain)
+    return Figure(value, error, plain, plain_error, _per(own, np.square(error)))
 
 
-def corrected(
-    columns: Columns, parts: Sequence[Part], scale: np.ndarray | None = None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _unseen(draws: np.ndarray, variance: np.ndarray) -> np.ndarray:
+    """Return the variance that stands for what n draws cannot show: a share 1 / n of mass where w is another."""
+    return variance / float(draws.shape[0] * draws.shape[1]) ** 2
+
+
+def _per(variance: np.ndarray, squared_error: np.ndarray) -> np.ndarray:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(variance > 0.0, variance / squared_error, np.nan)
+
+
+def corrected(columns: Columns, parts: Sequence[Part]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the series z ``(chains, draws, k)``, the variance of its mean that comes from E_s, and beta."""
     values = columns.draws
     if not parts:
@@ -250,12 +259,12 @@ def _quantile(columns: Columns, parts: Sequence[Part], probability: float) -> Fi
     below, plain, above = np.quantile(draws, (low, probability, high), axis=(0, 1))
     slope = (above - below) / (high - low)  # of the quantile by the probability: one over the density
     at_plain = _below(columns, plain)
-    error = monte_carlo_errors(at_plain.draws)
+    error, own = monte_carlo_errors(at_plain.draws), at_plain.draws.var(axis=(0, 1))
     plain_error = slope * error
     if not parts:
-        return Figure(plain, plain_error, plain, plain_error)
+        return Figure(plain, plain_error, plain, plain_error, _per(own, np.square(error)))
     series, variance, beta = corrected(at_plain, parts)
-    sharp_error = np.sqrt(np.square(monte_carlo_errors(series, cautious=True)) + variance)
+    sharp = np.square(monte_carlo_errors(series, cautious=True)) + variance + _unseen(draws, own)
     rise = _surrogate_mass(columns, parts, plain + plain_error)
     rise -= _surrogate_mass(columns, parts, plain - plain_error)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -264,12 +273,14 @@ def _quantile(columns: Columns, parts: Sequence[Part], probability: float) -> Fi
     for _ in range(_ROUNDS):
         mass = _own_mass(columns, parts, value, beta) + beta * _surrogate_mass(columns, parts, value)
         value = value - slope * (mass - probability)
-    better = (LEAST_GAIN * np.square(sharp_error) < np.square(error)) & np.isfinite(value)
+    better = (LEAST_GAIN * sharp < np.square(error)) & np.isfinite(value)
+    final = np.where(better, np.sqrt(sharp), error)
     return Figure(
         np.where(better, value, plain),
-        np.where(better, slope * sharp_error, plain_error),
+        np.where(better, slope * final, plain_error),
         plain,
         np.where(better, slope * error, plain_error),
+        _per(own, np.square(final)),
     )
 
 

@@ -15,9 +15,9 @@ import numpy as np
 from leapwise.adaptation.selection import is_numerical
 from leapwise.estimates.sharpen import Columns, Part, corrected, means, monte_carlo_errors
 from leapwise.estimates.surrogate_draws import SurrogateDraws, draw_from_surrogate
-from leapwise.kernels import SurrogateTransition
 from leapwise.surrogates import Fitted, QuadraticNetwork, TrainingSet
 from leapwise.surrogates.compiled import compile_surrogate
+from leapwise.surrogates.outputs import FittedOutputs
 from leapwise.surrogates.quadratic import FittedQuadratic
 
 #: Pareto k of the weights at the draws, above which their variance may be infinite (Vehtari et al. 2024).
@@ -141,8 +141,7 @@ def sharpening(
         again = retrained(surrogate, training, exact.training(other), rng)
         if again is None:
             return done(parts=[part])
-        moving = replace(kernel, surrogate=again) if isinstance(kernel, SurrogateTransition) else kernel
-        half, _ = _part(moving, again, exact, own, seed + 1 + int(own[0]), None, least_variance)
+        half, _ = _part(kernel, again, exact, own, seed, part.points.reweighted(again), least_variance)
         if half is None:
             return done(parts=[part])
         halves.append(half)
@@ -169,7 +168,10 @@ def _part(
     if weights.std() > _ALIKE * weights.mean():
         k = float(array_stats.pareto_khat(weights, chain_axis=0, draw_axis=1, r_eff=1.0, tail="right"))
         if not k < MAX_PARETO_K:
-            return None, f"the weights of the draws have a heavy tail (Pareto k {k:.2f}, above {MAX_PARETO_K})"
+            return (
+                None,
+                f"the weights of the draws have a heavy tail (Pareto k {k:.2f}, above {MAX_PARETO_K})",
+            )
     if points is None:
         position = exact.position.reshape(-1, exact.position.shape[2])
         points = draw_from_surrogate(
@@ -224,9 +226,34 @@ def retrained(
         if isinstance(surrogate, FittedQuadratic):
             recipe = QuadraticNetwork(n_hidden=_N_HIDDEN, radial=True, whitening=surrogate.whitening)
             return recipe.fit(training.join(more), rng)
+        if isinstance(surrogate, FittedOutputs):  # all rows at once are quicker than `update`
+            everything = surrogate.training.join(more)
+            return replace(surrogate, training=everything, solution=None, updater=None)
         found: Fitted = surrogate.update(more)
     except (AttributeError, ArithmeticError, ValueError) as error:
         if isinstance(error, AttributeError) or is_numerical(error):
             return None
         raise
     return None if found is surrogate else found
+
+
+def log_evidence(parts: list[Part]) -> tuple[float, float]:
+    r"""Return :math:`\log Z_\pi`, where Z is the integral of the density, and its standard error.
+
+    :math:`\mathrm{E}_\pi[e^D] = \int e^{-U} e^{U - \tilde U} / Z_\pi = Z_s / Z_\pi`, and :math:`Z_s` is known from the
+    points of the surrogate. With two parts, half of the chains each, the two results are averaged.
+
+    Parameters
+    ----------
+    parts : list of Part
+    """
+    n_chains = sum(len(part.chains) for part in parts)
+    value = variance = 0.0
+    for part in parts:
+        share, highest = len(part.chains) / n_chains, part.discrepancy.max()
+        weights = np.exp(part.discrepancy - highest)
+        log_constant, error = part.points.log_normaliser()
+        value += share * (log_constant - highest - np.log(weights.mean()))
+        relative = monte_carlo_errors(weights[:, :, None], cautious=True)[0] / weights.mean()
+        variance += share**2 * (error**2 + relative**2 + 1.0 / weights.size**2)
+    return float(value), float(np.sqrt(variance))

@@ -12,7 +12,7 @@ from bridge sampling between chains and proposal.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -23,17 +23,19 @@ from leapwise.estimates.proposal import Proposal, fit_proposal
 from leapwise.kernels import SurrogateTransition
 from leapwise.surrogates import Fitted
 from leapwise.surrogates.compiled import compile_surrogate
+from leapwise.surrogates.compiled_radial import BatchFunction
 
 #: Independent sets of points. A guess: their spread is known to a quarter.
 N_SETS = 8
 #: Numbers of normals that are tried, and points of the trial. Guesses; a power of two.
 _NUMBERS_OF_NORMALS, _TRIAL = (1, 2, 4, 8), 4096
-#: A mixture is good enough if so much of its points is effective. Guess: more normals would hardly help.
-_GOOD = 0.9
+#: A mixture is good enough if so much of its points is effective, and more normals are tried as long as they raise that
+#: share by this factor. Guesses: they cost more than further points.
+_GOOD, _LEAST_RISE = 0.5, 1.2
 #: It is refused below this effective share, or if the Pareto k of the weights is above its limit (Vehtari et al. 2024).
 _LEAST_EFFECTIVE, _MAX_PARETO_K = 0.02, 0.7
 #: Points at first and at most, of all sets together. The last one also bounds memory, in numbers. Guesses.
-_FIRST_POINTS, _MAX_POINTS, _MAX_NUMBERS = 1 << 14, 1 << 19, 1 << 24
+_FIRST_POINTS, _MAX_POINTS, _MAX_NUMBERS = 1 << 14, 1 << 17, 1 << 23
 #: Chains of each set where points come from chains, their moves at first and at most, and discarded moves. Guesses.
 _N_CHAINS, _FIRST_MOVES, _MAX_MOVES, _DISCARDED = 64, 32, 512, 16
 #: Chains from which draws to fit a proposal come.
@@ -49,6 +51,8 @@ class SurrogateDraws:
     position : ndarray of shape (sets, n, dim)
     log_weight : ndarray of shape (sets, n)
         Surrogate over proposal; zeros for points of chains.
+    potential : ndarray of shape (sets, n)
+        Of the surrogate.
     log_constants : ndarray of shape (sets,) or None
         Estimates of log Z_s of the surrogate's density, one of each set.
     from_chains : bool
@@ -56,6 +60,7 @@ class SurrogateDraws:
 
     position: np.ndarray
     log_weight: np.ndarray
+    potential: np.ndarray
     log_constants: np.ndarray
     from_chains: bool = False
 
@@ -77,7 +82,7 @@ class SurrogateDraws:
         --------
         >>> rng = np.random.default_rng(1)
         >>> x = rng.normal(size=(8, 1000, 1))
-        >>> points = SurrogateDraws(x, np.zeros((8, 1000)), np.zeros(8))
+        >>> points = SurrogateDraws(x, np.zeros((8, 1000)), 0.5 * x[..., 0]**2, np.zeros(8))
         >>> mean, variance = points.expectation(x**2)
         >>> bool(abs(mean[0] - 1.0) < 0.1), bool(1e-5 < variance[0] < 1e-3)
         (True, True)
@@ -96,11 +101,34 @@ class SurrogateDraws:
         relative = np.exp(self.log_constants - value)
         return value, float(relative.std(ddof=1) / np.sqrt(n))
 
+    def first(self, n: int) -> SurrogateDraws:
+        """Return at most n points, at least one of each set; the constants are still those of all."""
+        each = max(1, n // len(self.position))
+        return SurrogateDraws(
+            self.position[:, :each],
+            self.log_weight[:, :each],
+            self.potential[:, :each],
+            self.log_constants,
+            self.from_chains,
+        )
+
+    def reweighted(self, surrogate: Fitted) -> SurrogateDraws:
+        """Return the same points with the weights of another surrogate, which is like the first."""
+        found = _potential_of(surrogate)(self.position.reshape(-1, self.position.shape[2]))
+        potential = found.reshape(self.potential.shape)
+        with np.errstate(invalid="ignore"):
+            change = self.potential - potential
+        log_weight = self.log_weight + np.where(np.isnan(change), -np.inf, change)
+        own = logsumexp(log_weight, axis=1) - logsumexp(self.log_weight, axis=1)
+        constants = self.log_constants + own
+        return SurrogateDraws(self.position, log_weight, potential, constants, self.from_chains)
+
     def joined(self, more: SurrogateDraws) -> SurrogateDraws:
         """Return these points and as many more of the same sets."""
         return SurrogateDraws(
             np.concatenate([self.position, more.position], axis=1),
             np.concatenate([self.log_weight, more.log_weight], axis=1),
+            np.concatenate([self.potential, more.potential], axis=1),
             np.logaddexp(self.log_constants, more.log_constants) - np.log(2.0),
             self.from_chains,
         )
@@ -127,7 +155,7 @@ def draw_from_surrogate(
         Asked whether results are precise enough; if not, the number of points is doubled, up to a limit.
     """
     rng = np.random.default_rng([seed, 0])
-    potential = compile_surrogate(surrogate).potential
+    potential = _potential_of(surrogate)
     walks = isinstance(kernel, SurrogateTransition)
     if walks:
         start = position[rng.integers(len(position), size=_FIT_CHAINS)]
@@ -144,17 +172,20 @@ def draw_from_surrogate(
     return None
 
 
-def _log_weights(
-    potential: Callable[[np.ndarray], np.ndarray], proposal: Proposal, position: np.ndarray
-) -> np.ndarray:
-    """Return logarithms of surrogate over proposal; -inf where the surrogate is not finite."""
-    with np.errstate(all="ignore"):
-        found = -potential(position) - proposal.log_density(position)
-    return np.where(np.isfinite(found), found, -np.inf)
+def _potential_of(surrogate: Fitted) -> BatchFunction:
+    """Return the potential of a surrogate by positions ``(n, dim)``; infinite where it is not a number."""
+    compiled = compile_surrogate(surrogate).potential
+
+    def potential(position: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            found = np.asarray(compiled(position))
+        return np.where(np.isfinite(found), found, np.inf)
+
+    return potential
 
 
 def _best_proposal(
-    potential: Callable[[np.ndarray], np.ndarray], draws: np.ndarray, rng: np.random.Generator
+    potential: BatchFunction, draws: np.ndarray, rng: np.random.Generator
 ) -> tuple[Proposal | None, bool]:
     """Return the proposal with most effective points, and whether it is good enough to be used alone."""
     from arviz_stats.base import array_stats  # takes a second to import, and only results need it
@@ -165,21 +196,21 @@ def _best_proposal(
         if proposal is None:
             break
         points = proposal.points(_TRIAL, int(rng.integers(2**63)))
-        logs = _log_weights(potential, proposal, points)
+        logs = -potential(points) - proposal.log_density(points)
         if not np.isfinite(logs).any():
             continue
         weights = np.exp(logs - logs.max())
-        effective = float(weights.sum() ** 2 / np.square(weights).sum() / _TRIAL)
+        effective, before = float(weights.sum() ** 2 / np.square(weights).sum() / _TRIAL), best
         if effective > best:
             k = array_stats.pareto_khat(weights[None], chain_axis=0, draw_axis=1, r_eff=1.0, tail="right")
             best, chosen, pareto_k = effective, proposal, float(k)
-        if best > _GOOD or effective < 0.8 * best:
+        if best > _GOOD or effective < _LEAST_RISE * before:
             break
     return chosen, best > _LEAST_EFFECTIVE and pareto_k < _MAX_PARETO_K
 
 
 def _by_importance(
-    potential: Callable[[np.ndarray], np.ndarray],
+    potential: BatchFunction,
     proposal: Proposal,
     seeds: list[int],
     are_enough: Callable[[SurrogateDraws], bool],
@@ -188,8 +219,9 @@ def _by_importance(
 
     def block(first: int, n: int) -> SurrogateDraws:
         position = np.stack([proposal.points(n, seed, first) for seed in seeds])
-        logs = np.stack([_log_weights(potential, proposal, each) for each in position])
-        return SurrogateDraws(position, logs, np.asarray(logsumexp(logs, axis=1) - np.log(n)))
+        energy = np.stack([potential(each) for each in position])
+        logs = -energy - np.stack([proposal.log_density(each) for each in position])
+        return SurrogateDraws(position, logs, energy, np.asarray(logsumexp(logs, axis=1) - np.log(n)))
 
     dim = proposal.means.shape[1]
     most = min(_MAX_POINTS, _MAX_NUMBERS // dim) // N_SETS
@@ -201,7 +233,7 @@ def _by_importance(
 
 
 def _by_chains(
-    potential: Callable[[np.ndarray], np.ndarray],
+    potential: BatchFunction,
     kernel: SurrogateTransition,
     proposal: Proposal | None,
     position: np.ndarray,
@@ -217,7 +249,10 @@ def _by_chains(
         moves = trace(kernel, last, rng, n)[1:]
         last = moves[-1]
         sets = moves.reshape(n, N_SETS, _N_CHAINS, dim).swapaxes(0, 1).reshape(N_SETS, -1, dim)
-        block = SurrogateDraws(sets, np.zeros(sets.shape[:2]), np.full(N_SETS, np.nan), from_chains=True)
+        energy = np.stack([potential(each) for each in sets])
+        block = SurrogateDraws(
+            sets, np.zeros(energy.shape), energy, np.full(N_SETS, np.nan), from_chains=True
+        )
         found = block if found is None else found.joined(block)
         done = found.position.shape[1] // _N_CHAINS
         if 2 * done > most or are_enough(found):
@@ -225,20 +260,23 @@ def _by_chains(
         n = done
     if proposal is None:
         return found
-    constants = [_bridge(potential, proposal, each, rng) for each in found.position]
-    return SurrogateDraws(found.position, found.log_weight, np.array(constants), from_chains=True)
+    pairs = zip(found.position, found.potential, strict=True)
+    constants = [_bridge(potential, proposal, each, energy, rng) for each, energy in pairs]
+    return replace(found, log_constants=np.array(constants))
 
 
 def _bridge(
-    potential: Callable[[np.ndarray], np.ndarray],
+    potential: BatchFunction,
     proposal: Proposal,
     position: np.ndarray,
+    energy: np.ndarray,
     rng: np.random.Generator,
 ) -> float:
     """Return log Z_s by bridge sampling from a proposal to positions of chains (Meng and Wong 1996)."""
     n = 1 << int(np.log2(len(position)))
-    chains = _log_weights(potential, proposal, position)
-    points = _log_weights(potential, proposal, proposal.points(n, int(rng.integers(2**63))))
+    others = proposal.points(n, int(rng.integers(2**63)))
+    chains = -energy - proposal.log_density(position)
+    points = -potential(others) - proposal.log_density(others)
     share = len(position) / (len(position) + n)
     value = float(np.median(chains))
     for _ in range(100):

@@ -27,7 +27,7 @@ from leapwise.dynamics import DiagonalMetric, PhasePoint, kinetic_energy, plain_
 from leapwise.errors import InputError
 from leapwise.execution import Evaluation, Evaluator
 from leapwise.kernels.accept import metropolis
-from leapwise.kernels.base import Info, Kernel, State
+from leapwise.kernels.base import Info, Kernel, Mixture, State
 from leapwise.kernels.streams import AnyStreams, SharedStream
 from leapwise.kernels.trajectory import TrajectorySettings
 from leapwise.surrogates.joint import JointPotential
@@ -267,6 +267,13 @@ class Conditional:
             point.complete,
         )
         return moved, probability
+
+
+def surrogate_part(kernel: Any) -> Any:
+    """Return the part of a kernel that may use a surrogate: without free moves, the first kernel of a mixture."""
+    if isinstance(kernel, FreeMoves):
+        kernel = kernel.kernel
+    return kernel.kernels[0] if isinstance(kernel, Mixture) else kernel
 
 
 def tune_free_moves(

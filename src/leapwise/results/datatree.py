@@ -6,6 +6,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, fields
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leapwise.errors import InputError, MissingExtraError
+from leapwise.results.estimates import Estimates, Evidence
+from leapwise.results.estimating import of_parameters
 from leapwise.results.predictive import predictive_groups
 from leapwise.targets.variables import Variable, split
 
@@ -103,7 +106,35 @@ def to_datatree(run: Run, predictive: bool | None = None) -> DataTree:
             tree[name].dataset = data.assign_coords(draw=run.posterior.every * np.arange(data.sizes["draw"]))
     if run.surrogate is not None:
         tree["surrogate"] = surrogate_group(run.surrogate)
+    if (estimates := of_parameters(run)) is not None:
+        tree["estimates"] = estimates_group(estimates, run)
     return tree
+
+
+def estimates_group(estimates: Estimates, run: Run) -> DataTree:
+    """Return the estimates of all parameters: one variable for each, with an axis of statistics; and the evidence."""
+    from xarray import Dataset, DataTree
+
+    def dims(each: Variable) -> list[str]:
+        return list(each.dims or (f"{_variable(each.name)}_dim_{i}" for i in range(len(each.shape))))
+
+    arrays = estimates.to_arrays()
+    found = {_variable(each.name): (["statistic", *dims(each)], arrays[each.name]) for each in run.variables}
+    attrs = {
+        "sharpened": int(estimates.is_sharpened),  # netCDF has no booleans
+        "reason": estimates.reason,
+        "cross_fitted": int(estimates.cross_fitted),
+        "seconds": estimates.seconds,
+    }
+    if estimates.is_sharpened:
+        with suppress(InputError):  # it is not known
+            evidence = run.log_evidence()
+            attrs |= {"log_evidence": evidence.value, "log_evidence_error": evidence.error}
+            attrs["log_evidence_is_normalised"] = int(evidence.is_normalised)
+    labels = {
+        dim: values for dim, values in run.coords.items() if any(dim in each for each, _ in found.values())
+    }
+    return DataTree(Dataset(found, coords={"statistic": estimates.statistics(), **labels}, attrs=attrs))
 
 
 def surrogate_group(report: SurrogateReport) -> DataTree:
@@ -264,6 +295,7 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
         "complete": bool(attrs["complete"]),
         "n_adaptive": int(attrs["n_adaptive"]),
         "surrogate": _read_surrogate(tree["surrogate"]) if "surrogate" in tree else None,
+        **(_read_estimates(tree["estimates"], variables) if "estimates" in tree else {}),
         "failures": None if failures is None else np.array(failures).reshape(-1, draws.shape[2]),
         "target": _numbers(json.loads(attrs["target"])),
     }
@@ -315,6 +347,26 @@ def _read_surrogate(group: Any) -> dict[str, Any]:
         str(name): each.item() if isinstance(each, np.generic) else each for name, each in group.attrs.items()
     }
     return found | {"history": history.astype(float), "has_gradient": bool(found["has_gradient"])}
+
+
+def _read_estimates(group: Any, variables: tuple[Variable, ...]) -> dict[str, Any]:
+    """Return the estimates and the evidence that `estimates_group` wrote."""
+    arrays = {each.name: group[_variable(each.name)].to_numpy() for each in variables}
+    about, evidence = group.attrs, None
+    estimates = Estimates.from_arrays(
+        variables,
+        arrays,
+        reason=str(about["reason"]),
+        cross_fitted=bool(about["cross_fitted"]),
+        seconds=float(about["seconds"]),
+    )
+    if "log_evidence" in about:
+        evidence = Evidence(
+            float(about["log_evidence"]),
+            float(about["log_evidence_error"]),
+            bool(about["log_evidence_is_normalised"]),
+        )
+    return {"stored_estimates": estimates, "stored_evidence": evidence}
 
 
 def _numbers(report: dict[str, Any] | None) -> dict[str, Any] | None:

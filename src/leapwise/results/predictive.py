@@ -74,7 +74,7 @@ def predictive_groups(run: Run, predictive: bool | None = None) -> dict[str, dic
         predictive = outputs.nbytes <= MAX_BYTES
     if not predictive:
         return groups
-    parameters, flat = _at_outputs(run).reshape(-1, run.draws.shape[2]), outputs.reshape(-1, outputs.shape[2])
+    parameters, flat = at_outputs(run).reshape(-1, run.draws.shape[2]), outputs.reshape(-1, outputs.shape[2])
     own = PriorAndLikelihood(model.prior, likelihood, run.variables).own(parameters)  # type: ignore[arg-type]
     rng = np.random.default_rng([_STREAM, 0 if run.seed is None else run.seed])
     found = {"posterior_predictive": likelihood.sample(flat, *(own or (None,)), rng)}
@@ -92,7 +92,7 @@ def predictive_groups(run: Run, predictive: bool | None = None) -> dict[str, dic
     return groups
 
 
-def _at_outputs(run: Run) -> np.ndarray:
+def at_outputs(run: Run) -> np.ndarray:
     """Return the draws whose outputs were kept, ``(chains, kept, dim)``."""
     assert run.posterior.outputs is not None
     return run.draws[:, :: max(run.posterior.every, 1)][:, : run.posterior.outputs.shape[1]]
@@ -152,26 +152,16 @@ class OutputEmulator:
                 f"outputs cannot be predicted, since this run {why}; sample a ForwardTarget here"
             )
         self.model, self.layout, self.labels = run.model, run.output_variables, run.parameter_names
-        parameters = _at_outputs(run).reshape(-1, run.draws.shape[2])
+        parameters = at_outputs(run).reshape(-1, run.draws.shape[2])
         self.middle = np.median(parameters, axis=0)
         position = run.model.transform.to_position(parameters)[:, run.model.inputs]
         outputs = run.posterior.outputs.reshape(len(position), -1)
-        # A chain that does not move has the same outputs again.
-        _, first = np.unique(position, axis=0, return_index=True)
-        everywhere = position[first]
-        first = np.random.default_rng(0).permutation(np.sort(first))[:_MAX_ROWS]
-        kept = first[np.isfinite(outputs[first]).all(axis=1)]
-        if len(kept) < _MIN_ROWS:
+        rows, everywhere = _different(position, outputs)
+        if len(rows) < _MIN_ROWS:
             raise InputError(
-                f"outputs are predicted from at least {_MIN_ROWS} different draws, got {len(kept)}; draw more (draws=)"
+                f"outputs are predicted from at least {_MIN_ROWS} different draws, got {len(rows)}; draw more (draws=)"
             )
-        position, outputs = position[kept], outputs[kept]
-        spread = outputs.std(axis=0)
-        equal = _EqualErrors(_PRECISION * np.where(spread > 0, spread, 1.0))
-        recipe = OutputSurrogate(equal, NoPrior(), _N_HIDDEN, whitening=Whitening.from_positions(position))
-        tried = [_cross_validated(replace(recipe, ridge=each), position, outputs) for each in _RIDGES]
-        # Medians, since a few draws far out would decide otherwise; there the emulators differ.
-        self.fitted, residuals = min(tried, key=lambda each: float(np.median(np.abs(each[1]) / equal.unit)))
+        _, self.fitted, residuals = _trained(position[rows], outputs[rows])
         self.error = np.median(np.abs(residuals), axis=0)
         self.radius = float(np.linalg.norm(self._white(everywhere), axis=1).max())
 
@@ -232,6 +222,54 @@ class OutputEmulator:
                 f"{self.labels[column]}; leave it out"
             )
         return parameters
+
+
+def emulators_of_halves(position: np.ndarray, outputs: np.ndarray) -> list[tuple[np.ndarray, FittedOutputs]]:
+    """Return each half of the chains, with an emulator trained on the draws of the other half.
+
+    Parameters
+    ----------
+    position : ndarray of shape (chains, draws, n_inputs)
+        Of the inputs of the model; at least two chains.
+    outputs : ndarray of shape (chains, draws, m)
+
+    Returns
+    -------
+    list of (ndarray, FittedOutputs)
+        Empty if there are too few different draws.
+    """
+    every, found = np.arange(len(position)), list[tuple[np.ndarray, FittedOutputs]]()
+    halves = every[: len(every) // 2], every[len(every) // 2 :]
+    for own, other in (halves, halves[::-1]):
+        x, y = position[other].reshape(-1, position.shape[2]), outputs[other].reshape(-1, outputs.shape[2])
+        rows, _ = _different(x, y)
+        if len(rows) < _MIN_ROWS:
+            return []
+        recipe, _, _ = _trained(x[rows], y[rows])
+        training = TrainingSet(x[rows], np.zeros(len(rows)), outputs=y[rows])
+        found.append((own, recipe.fit(training, np.random.default_rng(len(found)))))
+    return found
+
+
+def _different(position: np.ndarray, outputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return indices of some different positions with finite outputs, and all different positions."""
+    # A chain that does not move has the same outputs again.
+    _, first = np.unique(position, axis=0, return_index=True)
+    some = np.random.default_rng(0).permutation(np.sort(first))[:_MAX_ROWS]
+    return some[np.isfinite(outputs[some]).all(axis=1)], position[first]
+
+
+def _trained(
+    position: np.ndarray, outputs: np.ndarray
+) -> tuple[OutputSurrogate, list[FittedOutputs], np.ndarray]:
+    """Return the recipe with the best ridge, and what `_cross_validated` returns for it."""
+    spread = outputs.std(axis=0)
+    equal = _EqualErrors(_PRECISION * np.where(spread > 0, spread, 1.0))
+    recipe = OutputSurrogate(equal, NoPrior(), _N_HIDDEN, whitening=Whitening.from_positions(position))
+    recipes = [replace(recipe, ridge=each) for each in _RIDGES]
+    tried = [(each, *_cross_validated(each, position, outputs)) for each in recipes]
+    # Medians, since a few draws far out would decide otherwise; there the emulators differ.
+    return min(tried, key=lambda each: float(np.median(np.abs(each[2]) / equal.unit)))
 
 
 def _cross_validated(

@@ -5,7 +5,6 @@ Tables take at most 80 columns for names of usual length.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -17,7 +16,10 @@ from rich.text import Text
 
 from leapwise.results.datatree import plain
 from leapwise.results.diagnostics import n_outside, outside, warnings_for
-from leapwise.results.statistics import Statistics, exact_share, spread, statistics
+from leapwise.results.estimates import Estimates
+from leapwise.results.estimating import of_parameters
+from leapwise.results.statistics import Statistics, exact_share, spread
+from leapwise.results.tables import UNKNOWN, as_text, decimals, empty_table, fixed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -26,12 +28,6 @@ if TYPE_CHECKING:
 
 #: Parameters that the table shows, unless all are asked for: they fit on a screen.
 MOST_SHOWN = 24
-#: Columns where the output is not a terminal.
-PLAIN_WIDTH = 100
-#: In place of a number that is not known.
-UNKNOWN = "-"
-#: Numbers that need more decimals are shown in scientific notation.
-MOST_DECIMALS = 6
 #: Settings that the heading shows, and their names there.
 SHOWN_SETTINGS = {
     "method": "",
@@ -52,7 +48,7 @@ class Summary:
     ----------
     rows : list of dict
         One for each parameter: ``parameter, mean, sd, q5, q50, q95, mcse, ess_bulk, ess_tail, ess_squares, rhat``.
-        Unknown numbers are NaN.
+        Unknown numbers are NaN. Effective draws and R-hat are always those of the draws.
     cost : dict of str to dict
         Of ``"warmup"``, ``"draws"`` and ``"total"``: counts, seconds, acceptance, divergences. With a surrogate also
         sd(D), the standard deviation of exact minus predicted potential at proposals (at most 4), and the share of
@@ -60,6 +56,9 @@ class Summary:
     effective, efficiency : dict of str to float
         Effective draws of the worst parameter, and the same per exact evaluation, warm-up included: ``"bulk"`` (for
         means), ``"tail"``, ``"squares"`` (for spreads).
+    estimates : dict or None
+        Whether mean, sd, quantiles and mcse are sharpened (`Run.estimate`), why not, in how many seconds, and what they
+        are worth in independent draws: ``effective`` and ``efficiency``, as above. None without a surrogate.
     surrogate : dict or None
         The `SurrogateReport` of a self-tuned run, and the share of the draws in each of its modes.
     warnings : list of str
@@ -72,6 +71,7 @@ class Summary:
     cost: dict[str, dict[str, float]]
     effective: dict[str, float]
     efficiency: dict[str, float]
+    estimates: dict[str, Any] | None
     surrogate: dict[str, Any] | None
     warnings: list[str]
     about: dict[str, Any]
@@ -86,14 +86,13 @@ class Summary:
             "surrogate": self.surrogate,
             "effective_draws": self.effective,
             "effective_draws_per_exact_evaluation": self.efficiency,
+            "estimates": self.estimates,
             "warnings": self.warnings,
         }
         return dict(plain(everything))
 
     def __str__(self) -> str:
-        stream = io.StringIO()
-        Console(file=stream, width=PLAIN_WIDTH, color_system=None, force_jupyter=False).print(self)
-        return "\n".join(line.rstrip() for line in stream.getvalue().splitlines())
+        return as_text(self)
 
     __repr__ = __str__
 
@@ -104,31 +103,33 @@ class Summary:
         yield heading(self.about, self.surrogate)
         if self.about["draws"]:
             yield ""
-            yield parameters([self.rows[i] for i in self.shown])
+            sharpened = self.estimates is not None and self.estimates["sharpened"]
+            yield parameters([self.rows[i] for i in self.shown], sharpened=sharpened)
             yield from hidden(len(self.rows) - len(self.shown))
+            if self.estimates is not None:
+                yield Text(self.estimates["about"], style="dim")
         yield ""
         yield costs(self.cost)
         yield ""
-        yield from efficiency(self.effective, self.efficiency)
+        yield from efficiency(self.effective, self.efficiency, self.estimates)
         yield from budget(self.about)
         if self.warnings:
             yield ""
             yield warning_lines(self.warnings)
 
 
-def summarise(run: Run, *, show_all: bool = False) -> Summary:
+def summarise(run: Run, *, show_all: bool = False, plain: bool = False) -> Summary:
     """Compute the summary of a run."""
-    found = statistics(run.draws)
+    found, estimates = run.statistics, None if plain else of_parameters(run)
     chains, n, dim = run.draws.shape
     shown = np.arange(dim) if show_all or dim <= MOST_SHOWN else found.worst_first()[:MOST_SHOWN]
     effective = _effective(found)
     return Summary(
-        rows=_rows(run.parameter_names, found),
-        cost=_costs(run),
+        rows=_rows(run.parameter_names, found, estimates),
+        cost=_costs(run, 0.0 if estimates is None else estimates.seconds),
         effective=effective,
-        efficiency={
-            key: ess / run.cost.n_exact if run.cost.n_exact else np.nan for key, ess in effective.items()
-        },
+        efficiency=_per_evaluation(effective, run),
+        estimates=None if estimates is None else _about(estimates, run),
         surrogate=None
         if run.surrogate is None
         else asdict(run.surrogate) | {"mode_shares": _mode_shares(run)},
@@ -149,15 +150,41 @@ def summarise(run: Run, *, show_all: bool = False) -> Summary:
     )
 
 
-def _rows(names: tuple[str, ...], found: Statistics) -> list[dict[str, Any]]:
+def _rows(names: tuple[str, ...], found: Statistics, estimates: Estimates | None) -> list[dict[str, Any]]:
     columns = {each.name: getattr(found, each.name).tolist() for each in fields(found)}
+    if estimates is not None and estimates.is_sharpened:
+        figures = estimates.figures
+        better = (figures.mean, figures.sd, *figures.quantiles)
+        columns |= {
+            key: each.value.tolist()
+            for key, each in zip(("mean", "sd", "q5", "q50", "q95"), better, strict=True)
+        }
+        columns["mcse"] = figures.mean.error.tolist()
     return [
         {"parameter": name, **{key: values[i] for key, values in columns.items()}}
         for i, name in enumerate(names)
     ]
 
 
-def _costs(run: Run) -> dict[str, dict[str, float]]:
+def _about(estimates: Estimates, run: Run) -> dict[str, Any]:
+    effective, about = estimates.worst(), estimates.about()
+    return {
+        "sharpened": estimates.is_sharpened,
+        "cross_fitted": estimates.cross_fitted,
+        "reason": estimates.reason,
+        "about": f"{about} summary(plain=True) shows the draws alone." if estimates.is_sharpened else about,
+        "seconds": estimates.seconds,
+        "effective": effective,
+        "efficiency": _per_evaluation(effective, run),
+    }
+
+
+def _per_evaluation(effective: dict[str, float], run: Run) -> dict[str, float]:
+    """Return effective draws per exact evaluation, warm-up included; NaN if there were none."""
+    return {key: ess / run.cost.n_exact if run.cost.n_exact else np.nan for key, ess in effective.items()}
+
+
+def _costs(run: Run, estimate_seconds: float) -> dict[str, dict[str, float]]:
     warmup, draws = _spent(run.warmup), _spent(run.posterior)
     total = {key: warmup[key] + draws[key] for key in draws}
     total["in_parallel"] = warmup["in_parallel"] or draws["in_parallel"]
@@ -168,6 +195,7 @@ def _costs(run: Run) -> dict[str, dict[str, float]]:
     if run.surrogate is not None:
         warmup["discrepancy_sd"] = run.surrogate.sd
     draws["exact_share"] = exact_share(run)
+    total["estimate_seconds"] = estimate_seconds
     return {"warmup": warmup, "draws": draws, "total": total}
 
 
@@ -215,17 +243,19 @@ def heading(about: dict[str, Any], surrogate: dict[str, Any] | None = None) -> T
     return text.append("\n" + ", ".join(settings), style="not bold dim") if settings else text
 
 
-def parameters(rows: list[dict[str, Any]]) -> Table:
-    """Return the table of parameters; sd and Monte Carlo error decide how many digits are shown."""
+def parameters(rows: list[dict[str, Any]], *, sharpened: bool = False) -> Table:
+    """Return the table of parameters; sd decides how many digits are shown, and the error of sharpened estimates."""
     columns = {
         key: np.array([row[key] for row in rows], dtype=float) for key in rows[0] if key != "parameter"
     }
-    table = _table("", "mean", "sd", "5%", "50%", "95%", "MCSE", "ESS\nbulk", "ESS\ntail", "R-hat")
-    decimals = _decimals(columns["sd"], digits=3)
-    texts = [_fixed(columns[key], decimals) for key in ("mean", "sd", "q5", "q50", "q95")]
-    texts.append(_fixed(columns["mcse"], _decimals(columns["mcse"], digits=2)))
-    texts += [_fixed(columns[key], np.zeros(len(rows), int)) for key in ("ess_bulk", "ess_tail")]
-    texts.append(_fixed(columns["rhat"], np.full(len(rows), 3)))
+    table = empty_table("", "mean", "sd", "5%", "50%", "95%", "MCSE", "ESS\nbulk", "ESS\ntail", "R-hat")
+    places = decimals(columns["sd"], digits=3)
+    if sharpened:
+        places = np.maximum(places, decimals(columns["mcse"], digits=1))
+    texts = [fixed(columns[key], places) for key in ("mean", "sd", "q5", "q50", "q95")]
+    texts.append(fixed(columns["mcse"], decimals(columns["mcse"], digits=2)))
+    texts += [fixed(columns[key], np.zeros(len(rows), int)) for key in ("ess_bulk", "ess_tail")]
+    texts.append(fixed(columns["rhat"], np.full(len(rows), 3)))
     for column, cells in zip(table.columns[1:], texts, strict=True):
         column.min_width = max(map(len, cells))  # in a narrow terminal names are folded, numbers are not
     for row, *cells in zip(rows, *texts, strict=True):
@@ -244,7 +274,7 @@ def hidden(count: int) -> Iterator[Text]:
 
 def costs(cost: dict[str, dict[str, float]]) -> Table:
     """Return the table of costs of warm-up and draws; rows of zeros are left out."""
-    table = _table("cost", "warm-up", "draws", "total")
+    table = empty_table("cost", "warm-up", "draws", "total")
     sampler = "in the sampler and metric" if cost["total"]["n_metrics"] else "in the sampler"
     counts = {
         "exact values": "n_values",
@@ -262,6 +292,8 @@ def costs(cost: dict[str, dict[str, float]]) -> Table:
             table.add_row(label, *(f"{int(cost[phase][key]):,}" for phase in ("warmup", "draws", "total")))
     for label, key in seconds.items():
         table.add_row(label, *(_seconds(cost[phase][key]) for phase in ("warmup", "draws", "total")))
+    if cost["total"].get("estimate_seconds"):
+        table.add_row("seconds for estimates", "", "", _seconds(cost["total"]["estimate_seconds"]))
     for label, key, form in (
         ("acceptance", "acceptance", ".2f"),
         ("sd(D) of the surrogate", "discrepancy_sd", "#.2g"),
@@ -273,16 +305,32 @@ def costs(cost: dict[str, dict[str, float]]) -> Table:
     return table
 
 
-def efficiency(effective: dict[str, float], each: dict[str, float]) -> Iterator[Table]:
+def efficiency(
+    effective: dict[str, float], each: dict[str, float], estimates: dict[str, Any] | None = None
+) -> Iterator[Table]:
     """Return the figure of merit: effective draws of the worst parameter, in all and per exact evaluation."""
-    if np.isfinite([*effective.values(), *each.values()]).all():
-        table = _table("effective draws, worst parameter", *effective)
-        table.add_row("in all", *(f"{value:,.0f}" for value in effective.values()))
+    if not np.isfinite([*effective.values(), *each.values()]).all():
+        return
+    table = empty_table("effective draws, worst parameter", *effective)
+    sharpened = estimates is not None and estimates["sharpened"]
+    for before, in_all, ratio in (
+        ("", effective, each),
+        *(
+            [("sharpened, ", estimates["effective"], estimates["efficiency"])]
+            if estimates and sharpened
+            else []
+        ),
+    ):
+        table.add_row(f"{before}in all", *(f"{value:,.0f}" for value in in_all.values()))
         table.add_row(
-            "per exact evaluation, warm-up included",
-            *(Text(f"{value:#.2g}", style="bold") for value in each.values()),
+            f"{before}per exact evaluation, warm-up included",
+            *(Text(_two_digits(value), style="bold") for value in ratio.values()),
         )
-        yield table
+    yield table
+
+
+def _two_digits(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:#.2g}"
 
 
 def budget(about: dict[str, Any]) -> Iterator[Text]:
@@ -300,37 +348,6 @@ def warning_lines(warnings: list[str]) -> Table:
     for warning in warnings:
         table.add_row(Text("!", style="bold yellow"), Text(warning, style="yellow"))
     return table
-
-
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, padding=(0, 1), pad_edge=False, header_style="dim")
-    table.add_column(first, overflow="fold", min_width=5, vertical="bottom")
-    for name in others:
-        table.add_column(name, justify="right", no_wrap=True, vertical="bottom")
-    return table
-
-
-def _decimals(scale: np.ndarray, digits: int) -> np.ndarray:
-    """Choose decimals that show `digits` digits of each scale; one choice for all if the scales are alike."""
-    known = np.isfinite(scale) & (scale > 0)
-    if not known.any():
-        return np.full(len(scale), 3)
-    if scale[known].max() < 30 * scale[known].min():  # equal decimals are easier to read
-        scale = np.full(len(scale), scale[known].min())
-    return np.where(known, digits - 1 - np.floor(np.log10(np.where(known, scale, 1.0))), 3).astype(int)
-
-
-def _fixed(values: np.ndarray, decimals: np.ndarray) -> list[str]:
-    return [_number(value, places) for value, places in zip(values.tolist(), decimals.tolist(), strict=True)]
-
-
-def _number(value: float, places: int) -> str:
-    if not np.isfinite(value):
-        return UNKNOWN if np.isnan(value) else str(value)
-    if abs(value) >= 1e7 or places > MOST_DECIMALS:
-        return f"{value:.2e}"
-    text = f"{value:.{max(places, 0)}f}"
-    return text.removeprefix("-") if float(text) == 0 else text
 
 
 def _seconds(value: float) -> str:

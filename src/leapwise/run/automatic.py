@@ -44,7 +44,7 @@ from leapwise.dynamics import EuclideanMetric
 from leapwise.errors import BudgetError, LeapwiseError, SurrogateError
 from leapwise.execution import Evaluation
 from leapwise.kernels import Kernel, Mixture, State, Streams, SurrogateTransition
-from leapwise.kernels.free_moves import FreeMoves, tune_free_moves
+from leapwise.kernels.free_moves import FreeMoves, surrogate_part, tune_free_moves
 from leapwise.results import SurrogateReport, TargetReport
 from leapwise.results.diagnostics import misfit
 from leapwise.run.progress import Progress
@@ -280,7 +280,7 @@ def _adapted(outcome: AdaptationResult, trust: Trust, kernel: Kernel | None, tar
         exact_share=share,
         reason=trust.reason,
         history=outcome.history,
-        fingerprint="" if kernel is None else fingerprint(_surrogate(kernel)),
+        fingerprint="" if kernel is None else fingerprint(getattr(surrogate_part(kernel), "surrogate", None)),
         has_gradient=outcome.exact is not None,
         n_modes=1 if outcome.kernel.jumps is None or kernel is None else outcome.kernel.jumps.n_modes,
         tail="" if outcome.tail is None or kernel is None else outcome.tail.described(target.names),
@@ -292,20 +292,12 @@ def require_frozen(report: SurrogateReport | None, kernel: Kernel | None) -> Non
     """Raise if the surrogate is not the same, to the last bit, as before the first draw."""
     if report is None or not report.fingerprint:
         return
-    now = fingerprint(_surrogate(kernel))
+    now = fingerprint(getattr(surrogate_part(kernel), "surrogate", None))
     if now != report.fingerprint:
         raise SurrogateError(
             f"the frozen surrogate changed while draws were made (hash {report.fingerprint} before, {now} after), so "
             "the draws are not exact; let no code write into its arrays"
         )
-
-
-def _surrogate(kernel: Kernel | None) -> object:
-    if isinstance(kernel, FreeMoves):
-        kernel = kernel.kernel
-    if isinstance(kernel, Mixture):
-        kernel = kernel.kernels[0]
-    return kernel.surrogate if isinstance(kernel, SurrogateTransition) else None
 
 
 # Fall back -----------------------------------------------------------------------------------------------------------

@@ -330,6 +330,7 @@ class Runner:
         kernel = self.kernel if tuner is None else tuner.kernel
         return Run(
             names=request.target.names,
+            transform=request.target.transform,
             variables=request.target.variables,
             coords=request.target.coords,
             model=request.target if isinstance(request.target, ForwardTarget) else None,
