@@ -119,6 +119,11 @@ def problems() -> None:
     type=int,
     help="Limit of exact evaluations, warm-up and draws together; --draws is then the most that are made.",
 )
+@click.option(
+    "--precision",
+    type=float,
+    help="Stop when standard errors of means and sds are at most so many sds: 0.03 for about 1000 independent draws.",
+)
 @click.option("--step-size", type=float, help="Step size of hmc or rmhmc; tuned if left out.")
 @click.option(
     "--target-acceptance", type=float, help="Acceptance that the step size is tuned for.  [default: 0.8]"
@@ -184,6 +189,9 @@ def sample(
 @click.argument("ledger", type=click.Path(path_type=Path))
 @click.argument("what")
 @click.option("--draws", type=int, help="Draws to keep of each chain.  [default: as in the last call]")
+@click.option(
+    "--precision", type=float, help="As for sample.  [default: as in the last call, without --draws]"
+)
 @evaluating
 @reporting
 @click.pass_context

@@ -20,8 +20,9 @@ from leapwise.surrogates.compiled import compile_surrogate
 from leapwise.surrogates.outputs import FittedOutputs
 from leapwise.surrogates.quadratic import FittedQuadratic
 
-#: Pareto k of the weights at the draws, above which their variance may be infinite (Vehtari et al. 2024).
-MAX_PARETO_K = 0.5
+#: Largest Pareto k of the weights at the draws. With n draws means of weights are known up to 1 - 1 / log10(n), and
+#: never above 0.7 (Vehtari et al. 2024, section 3.2.4).
+MAX_PARETO_K = 0.7
 #: Weights that vary less than this need no check of their tail.
 _ALIKE = 1e-3
 #: There are enough points of the surrogate when their part of the variance is below this share of the rest, or so
@@ -127,66 +128,62 @@ def sharpening(
     def done(reason: str = "", parts: list[Part] | None = None, cross_fitted: bool = False) -> Sharpening:
         return Sharpening(parts or [], reason, cross_fitted, time.perf_counter() - started)
 
-    part, reason = _part(kernel, surrogate, exact, every, seed, points, least_variance)
-    if part is None:
-        return done(reason)
-    if training is None or n_chains < 2:
-        return done(parts=[part])
-    gain = _gain(exact, [part])
-    if np.median(gain) > _GAIN_ENOUGH:
-        return done(parts=[part])
-    halves, others = [], (every[: n_chains // 2], every[n_chains // 2 :])
-    for own, other in (others, others[::-1]):
-        rng = np.random.default_rng([seed, 1 + int(own[0])])
-        again = retrained(surrogate, training, exact.training(other), rng)
-        if again is None:
-            return done(parts=[part])
-        half, _ = _part(kernel, again, exact, own, seed, part.points.reweighted(again), least_variance)
-        if half is None:
-            return done(parts=[part])
-        halves.append(half)
-    better = np.log(_gain(exact, halves)).mean() > np.log(gain).mean()
-    return done(parts=halves if better else [part], cross_fitted=bool(better))
-
-
-def _part(
-    kernel: object,
-    surrogate: Fitted,
-    exact: ExactDraws,
-    chains: np.ndarray,
-    seed: int,
-    points: SurrogateDraws | None,
-    least_variance: float,
-) -> tuple[Part | None, str]:
-    """Return a part made of some chains and a surrogate, or why there is none."""
-    from arviz_stats.base import array_stats  # takes a second to import, and only results need it
-
-    discrepancy = exact.discrepancy(surrogate, chains)
+    discrepancy = exact.discrepancy(surrogate, every)
     if not np.isfinite(discrepancy).all():
-        return None, "the surrogate is not finite at some draws"
-    weights = np.exp(discrepancy - discrepancy.max())
-    if weights.std() > _ALIKE * weights.mean():
-        k = float(array_stats.pareto_khat(weights, chain_axis=0, draw_axis=1, r_eff=1.0, tail="right"))
-        if not k < MAX_PARETO_K:
-            return (
-                None,
-                f"the weights of the draws have a heavy tail (Pareto k {k:.2f}, above {MAX_PARETO_K})",
-            )
+        return done("the surrogate is not finite at some draws")
     if points is None:
         position = exact.position.reshape(-1, exact.position.shape[2])
-        points = draw_from_surrogate(
-            surrogate, kernel, position, seed, _enough(exact, chains, discrepancy, least_variance)
-        )
+        are_enough = _enough(exact, discrepancy, least_variance)
+        points = draw_from_surrogate(surrogate, kernel, position, seed, are_enough)
     if points is None:
-        return None, "no mixture of normals covers the surrogate's posterior well enough"
-    return Part(chains, discrepancy, points, surrogate), ""
+        return done("no mixture of normals covers the surrogate's posterior well enough")
+    part, reason = Part(every, discrepancy, points, surrogate), _heavy_tail(discrepancy)
+    parts, gain = ([], np.ones(1)) if reason else ([part], _gain(exact, [part]))
+    if training is not None and n_chains > 1 and not np.median(gain) > _GAIN_ENOUGH:
+        halves = _halves(part, exact, training, seed)
+        if halves and np.log(_gain(exact, halves)).mean() > np.log(gain).mean():
+            return done(parts=halves, cross_fitted=True)
+    return done(reason, parts)
+
+
+def _halves(part: Part, exact: ExactDraws, training: TrainingSet, seed: int) -> list[Part]:
+    """Return two parts, half of the chains each, whose surrogates also learned from the other half."""
+    assert part.surrogate is not None
+    n_chains = len(part.chains)
+    found, halves = [], (part.chains[: n_chains // 2], part.chains[n_chains // 2 :])
+    for own, other in (halves, halves[::-1]):
+        rng = np.random.default_rng([seed, 1 + int(own[0])])
+        again = retrained(part.surrogate, training, exact.training(other), rng)
+        if again is None:
+            return []
+        discrepancy = exact.discrepancy(again, own)
+        if not np.isfinite(discrepancy).all() or _heavy_tail(discrepancy):
+            return []
+        found.append(Part(own, discrepancy, part.points.reweighted(again), again))
+    return found
+
+
+def _heavy_tail(discrepancy: np.ndarray) -> str:
+    """Return why weights have too heavy a tail for their mean to be known, if they have."""
+    from arviz_stats.base import array_stats  # takes a second to import, and only results need it
+
+    weights = np.exp(discrepancy - discrepancy.max())
+    if weights.std() <= _ALIKE * weights.mean():
+        return ""
+    k = float(array_stats.pareto_khat(weights, chain_axis=0, draw_axis=1, r_eff=1.0, tail="right"))
+    limit = min(1.0 - 1.0 / np.log10(weights.size), MAX_PARETO_K)
+    return (
+        ""
+        if k < limit
+        else f"the weights of the draws have a heavy tail (Pareto k {k:.2f}, above {limit:.2f})"
+    )
 
 
 def _enough(
-    exact: ExactDraws, chains: np.ndarray, discrepancy: np.ndarray, least_variance: float
+    exact: ExactDraws, discrepancy: np.ndarray, least_variance: float
 ) -> Callable[[SurrogateDraws], bool]:
-    """Return whether points of the surrogate add little to the variances of means and squares of these chains."""
-    values = exact.parameters(exact.position[chains])
+    """Return whether points of the surrogate add little to the variances of means and squares."""
+    values = exact.parameters(exact.position)
     middle, squared_sd = values.mean(axis=(0, 1)), values.var(axis=(0, 1))
     squares = np.square(values - middle)
     limits = least_variance * squared_sd, least_variance * squares.var(axis=(0, 1))
@@ -194,7 +191,7 @@ def _enough(
 
     def are_enough(points: SurrogateDraws) -> bool:
         here = exact.parameters(points.position)
-        part = Part(np.arange(len(chains)), discrepancy, points)
+        part = Part(np.arange(len(values)), discrepancy, points)
         for draws, others, usual, limit in zip(
             (values, squares), (here, np.square(here - middle)), plain, limits, strict=True
         ):

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from leapwise.errors import InputError, MissingExtraError
-from leapwise.results.estimates import Estimates, Evidence
+from leapwise.results.estimates import Estimates, Evidence, Precision
 from leapwise.results.estimating import of_parameters
 from leapwise.results.predictive import predictive_groups
 from leapwise.targets.variables import Variable, split
@@ -166,6 +166,7 @@ def attributes(run: Run) -> dict[str, Any]:
         "variables": json.dumps([asdict(each) for each in run.variables]),
         "output_variables": json.dumps([asdict(each) for each in run.output_variables]),
         "target": json.dumps(None if run.target is None else plain(asdict(run.target))),
+        "precision": json.dumps(None if run.precision is None else plain(run.precision._asdict())),
         "failures": json.dumps(None if run.failures is None else run.failures.tolist()),
         **_cost("", run.posterior),
         **_cost("warmup_", run.warmup),
@@ -298,6 +299,7 @@ def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
         **(_read_estimates(tree["estimates"], variables) if "estimates" in tree else {}),
         "failures": None if failures is None else np.array(failures).reshape(-1, draws.shape[2]),
         "target": _numbers(json.loads(attrs["target"])),
+        "precision": _read_precision(json.loads(attrs["precision"])),
     }
 
 
@@ -367,6 +369,13 @@ def _read_estimates(group: Any, variables: tuple[Variable, ...]) -> dict[str, An
             bool(about["log_evidence_is_normalised"]),
         )
     return {"stored_estimates": estimates, "stored_evidence": evidence}
+
+
+def _read_precision(found: dict[str, float | None] | None) -> Precision | None:
+    """Return a precision; JSON has None for one that is not known."""
+    if found is None or found["asked"] is None:
+        return None
+    return Precision(found["asked"], np.inf if found["reached"] is None else found["reached"])
 
 
 def _numbers(report: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -77,6 +77,7 @@ def warnings_for(run: Run, found: Statistics | None = None) -> list[str]:
         if "inner_acceptance" not in stats or not of_surrogate:
             warnings += low_acceptance(run)
         warnings += poor_fit(run.target)
+        warnings += imprecise(run, more)
     elif run.complete:
         warnings.append(f"All exact evaluations were spent before the first draw. Allow more ({more}).")
     warnings += of_surrogate
@@ -154,6 +155,8 @@ def convergence(run: Run, found: Statistics, more: str) -> list[str]:
     names, still = run.parameter_names, stuck(run.draws)
     rhat, ess = (np.where(still.any(axis=0), np.nan, each) for each in (found.rhat, found.ess))
     warnings = few_draws(chains, n, more) + never_moved(still, names, takes_gradients(run))
+    if run.precision is not None and run.precision.is_reached:
+        return warnings  # the errors are as small as was asked for, and R-hat is no larger than it may be by chance
     # Chains that disagree have few effective draws too, and the remedy is the same.
     return warnings + (high_rhat(rhat, ess, names, chains, n, more) or low_ess(ess, names, chains, more))
 
@@ -167,6 +170,17 @@ def few_draws(chains: int, n_draws: int, more: str) -> list[str]:
     if chains == 1:
         return ["One chain cannot show whether it has converged: there is no R-hat. Run four (chains=4)."]
     return []
+
+
+def imprecise(run: Run, more: str) -> list[str]:
+    """Warn that the precision which was asked for was not reached."""
+    found = run.precision
+    if found is None or found.is_reached or not run.complete:
+        return []
+    seen = (
+        f"errors are up to {found.reached:.2g} sd" if np.isfinite(found.reached) else "errors are not known"
+    )
+    return [f"The precision {found.asked:g} was not reached: {seen}. Draw more ({more})."]
 
 
 def stuck(draws: np.ndarray) -> np.ndarray:

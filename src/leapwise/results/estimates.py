@@ -242,6 +242,24 @@ def quantile_name(probability: float) -> str:
     return f"q{100 * probability:g}"
 
 
+class Precision(NamedTuple):
+    """The largest Monte Carlo error of means and standard deviations of parameters, in standard deviations.
+
+    Attributes
+    ----------
+    asked, reached : float
+        The largest that was to be allowed, and that of the draws; infinite if it is not known.
+    """
+
+    asked: float
+    reached: float
+
+    @property
+    def is_reached(self) -> bool:
+        """Whether the draws are precise enough."""
+        return self.reached <= self.asked
+
+
 class Evidence(NamedTuple):
     """What `Run.log_evidence` returns.
 

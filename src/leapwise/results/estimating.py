@@ -18,7 +18,7 @@ from leapwise.estimates import Columns, ExactDraws, Part, Sharpening, figures, l
 from leapwise.estimates import sharpening as find_parts
 from leapwise.kernels.free_moves import surrogate_part
 from leapwise.results.diagnostics import MAX_RHAT, RHAT_OF_FEW
-from leapwise.results.estimates import Estimates, Evidence
+from leapwise.results.estimates import Estimates, Evidence, Precision
 from leapwise.results.predictive import at_outputs, emulators_of_halves
 from leapwise.surrogates import TrainingSet
 from leapwise.targets import Prior
@@ -36,6 +36,14 @@ _MAX_NUMBERS = 1 << 24
 #: Points of the surrogate are enough for a check of precision if their part of the variance is below this share of the
 #: limit. A guess: it hardly changes the number of draws.
 _SHARE_OF_LIMIT = 0.05
+#: Draws of all chains, and of each, before the first check of precision. Guesses: with fewer no standard error can be
+#: believed.
+FEWEST_DRAWS, FEWEST_OF_CHAIN = 100, 20
+#: The number of draws grows by these factors between checks. Guesses: with many checks draws would stop when the error
+#: happens to be estimated too small.
+LEAST_GROWTH, MOST_GROWTH = 1.2, 2.0
+#: Surrogates are trained again on the draws if the error without that is below so many times the precision. A guess.
+_NEAR = 2.0
 
 
 # Whether a run can be sharpened -------------------------------------------------------------------------------------
@@ -333,32 +341,69 @@ def evidence(run: Run) -> Evidence:
 class PrecisionCheck:
     """Whether the draws so far are precise enough: used by `sample(..., precision=)`.
 
+    The first check is after few draws, each of the following after as many as the error suggests. Each costs a fraction
+    of a second, since all use the same points of the surrogate; surrogates are trained again on the draws (which is
+    slower) only where that may decide.
+
     Parameters
     ----------
     precision : float
         Standard errors of all means and standard deviations of parameters may be so many standard deviations.
+
+    Attributes
+    ----------
+    result : Precision
+        What was asked for, and what the last check found.
+    sharpening : Sharpening or None
+        What the last check made of the draws.
     """
 
     def __init__(self, precision: float) -> None:
-        self.precision = precision
+        self.result = Precision(float(precision), np.inf)
+        self.sharpening: Sharpening | None = None
         self._before: Sharpening | None = None
 
-    def reached(self, run: Run) -> float:
+    @property
+    def is_reached(self) -> bool:
+        """Whether the last check found the draws precise enough."""
+        return self.result.is_reached
+
+    def first(self, n_chains: int, most: int) -> int:
+        """Return the number of draws of each chain before the first check."""
+        return min(max(-(-FEWEST_DRAWS // n_chains), FEWEST_OF_CHAIN), most)
+
+    def following(self, n: int) -> int:
+        """Return the number of draws of each chain before the next check, after n."""
+        times = np.square(self.result.reached / self.result.asked)
+        return int(np.ceil(n * np.clip(times, LEAST_GROWTH, MOST_GROWTH)))
+
+    def __call__(self, run: Run) -> float:
         """Return the largest error of means and standard deviations, in standard deviations; inf if unknown."""
-        found = sharpening_of(
-            run,
-            plain_reason(run),
-            cross_fit=False,
-            least_variance=_SHARE_OF_LIMIT * self.precision**2,
-            before=self._before,
-        )
+        asked, reason = self.result.asked, plain_reason(run)
+        enough = _SHARE_OF_LIMIT * asked**2
+        found = sharpening_of(run, reason, cross_fit=False, least_variance=enough, before=self._before)
+        error = _largest_error(run, found)
         if found.parts:
             self._before = found
-        _, columns, parts = _parameters(run, None, found.parts)
-        numbers = figures(columns, parts, ())
-        if not chains_agree(run):
-            return np.inf
-        with np.errstate(divide="ignore", invalid="ignore"):
-            relative = np.array([numbers.mean.error, numbers.sd.error]) / numbers.sd.plain
-        worst = float(np.max(np.where(numbers.sd.plain > 0.0, relative, 0.0), initial=0.0))
-        return worst if np.isfinite(worst) else np.inf
+            if asked < error < _NEAR * asked:
+                again = sharpening_of(run, reason, least_variance=enough, before=found)
+                if again.cross_fitted and (less := _largest_error(run, again)) < error:
+                    found, error = again, less
+        self.sharpening, self.result = found, Precision(asked, error)
+        return error
+
+    def forget(self) -> None:
+        """Forget what the last check found: more draws are being made."""
+        self.sharpening, self.result = None, Precision(self.result.asked, np.inf)
+
+
+def _largest_error(run: Run, found: Sharpening) -> float:
+    """Return the largest error of means and standard deviations of parameters, in standard deviations."""
+    if not chains_agree(run):
+        return np.inf
+    _, columns, parts = _parameters(run, None, found.parts)
+    numbers = figures(columns, parts, ())
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.array([numbers.mean.error, numbers.sd.error]) / numbers.sd.plain
+    worst = float(np.max(np.where(numbers.sd.plain > 0.0, relative, 0.0), initial=0.0))
+    return worst if np.isfinite(worst) else np.inf

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from leapwise.errors import InputError
 from leapwise.estimates import Sharpening
 from leapwise.results import datatree, estimating
-from leapwise.results.estimates import PROBABILITIES, Estimates, Evidence
+from leapwise.results.estimates import PROBABILITIES, Estimates, Evidence, Precision
 from leapwise.results.predictive import OutputEmulator, Prediction
 from leapwise.results.statistics import Statistics, statistics
 from leapwise.results.summary import Summary, summarise
@@ -303,6 +303,10 @@ class Run:
         Of such a run: its evidence, if it was known.
     transform : Transform or None
         From unbounded positions to parameters; None if the run was loaded.
+    precision : Precision or None
+        The precision that was asked for and the one that was reached, if draws were to stop by it.
+    known_sharpening : Sharpening or None
+        What the last check of that precision made of these draws.
 
     Examples
     --------
@@ -337,6 +341,8 @@ class Run:
     stored_estimates: Estimates | None = None
     stored_evidence: Evidence | None = None
     transform: Transform | None = None
+    precision: Precision | None = None
+    known_sharpening: Sharpening | None = None
 
     def __post_init__(self) -> None:
         if not self.variables:
@@ -499,6 +505,8 @@ class Run:
     @cached_property
     def sharpening(self) -> Sharpening:
         """What sharpened estimates are made of, or why there are none; found when it is first needed."""
+        if self.known_sharpening is not None:
+            return self.known_sharpening
         return estimating.sharpening_of(self, estimating.plain_reason(self))
 
     @cached_property

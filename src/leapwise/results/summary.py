@@ -64,7 +64,8 @@ class Summary:
     warnings : list of str
         What to check before the draws are used, and what to do.
     about : dict
-        Chains, draws, method settings, seed, versions, complete, exact, exact evaluations allowed and spent.
+        Chains, draws, method settings, seed, versions, complete, exact, exact evaluations allowed and spent, and the
+        precision asked and reached.
     """
 
     rows: list[dict[str, Any]]
@@ -144,6 +145,7 @@ def summarise(run: Run, *, show_all: bool = False, plain: bool = False) -> Summa
             "exact": run.exact,
             "evaluations_allowed": run.settings.get("max_evaluations"),
             "evaluations_spent": run.cost.n_exact,
+            "precision": None if run.precision is None else run.precision._asdict(),
             "versions": run.versions,
         },
         shown=tuple(int(i) for i in shown),
@@ -334,12 +336,16 @@ def _two_digits(value: float) -> str:
 
 
 def budget(about: dict[str, Any]) -> Iterator[Text]:
-    """Return a line that compares the exact evaluations spent with the limit."""
+    """Return lines that compare the exact evaluations spent with their limit, and errors with the precision."""
     if about["evaluations_allowed"] is not None:
         yield Text(
             f"{about['evaluations_spent']:,} of {about['evaluations_allowed']:,} exact evaluations allowed; "
             f"{about['draws']:,} draws of each chain"
         )
+    if about["precision"] is not None:
+        asked, reached = about["precision"]["asked"], about["precision"]["reached"]
+        found = f"{reached:.2g}" if reached is not None and np.isfinite(reached) else "not known"
+        yield Text(f"largest error of a mean or sd, in sds: {found} (precision {asked:g} was asked for)")
 
 
 def warning_lines(warnings: list[str]) -> Table:

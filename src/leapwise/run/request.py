@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from leapwise.checks import require_whole
+from leapwise.checks import require_real, require_whole
 from leapwise.dynamics import DenseMetric, DiagonalMetric, EuclideanMetric
 from leapwise.errors import BudgetError, InputError
 from leapwise.kernels import Kernel
@@ -39,6 +39,7 @@ class Request:
     seed: int
     init: ArrayLike | None
     max_evaluations: int | None
+    precision: float | None = None
 
     @property
     def n_tune(self) -> int:
@@ -61,6 +62,8 @@ class Request:
             require_whole(name, value, least)
         if self.max_evaluations is not None:
             require_whole("max_evaluations", self.max_evaluations, 1)
+        if self.precision is not None:
+            _require_precision(self.precision)
         _require_method(self.method, self.target)
         if not isinstance(self.method, Auto):
             require_tuning_steps(self.method, tune)
@@ -77,6 +80,15 @@ class Request:
                 f"chains take at least {least} exact evaluations; allow more, take fewer steps (tune=), or leave "
                 "method= out: the default divides a budget by itself"
             )
+
+
+def _require_precision(precision: float) -> None:
+    found = require_real(precision, "precision")
+    if found.ndim or not 0.0 < float(found) < 1.0:
+        raise InputError(
+            f"precision must be one number between 0 and 1, the largest standard error in standard deviations, got "
+            f"{precision!r:.80}; give 0.03"
+        )
 
 
 def _require_method(method: Method, target: AnyTarget) -> None:

@@ -12,7 +12,8 @@
      the surrogate is not trusted. Then `_retry` trains a surrogate on HMC's evaluations (`automatic.learn_from_hmc`);
    - `_save_warm_up` writes the end of warm-up to the ledger.
 3. `_chain_groups` makes the chain groups of the draws, continued from their checkpoints if there are some.
-4. `draw`, or `draw_in_threads` on an executor, makes the draws (`production`).
+4. `_draw` makes the draws, by `draw`, or by `draw_in_threads` on an executor (`production`). If a precision was asked
+   for, it makes them in stages, and stops after the first stage that is precise enough (`PrecisionCheck`).
 5. `require_frozen` checks that the surrogate has not changed since before the first draw.
 6. `_result` collects everything. It is also called after an interrupt, which then returns what there is so far, and
    after an error, which has it as its attribute ``run``.
@@ -31,6 +32,7 @@ from leapwise.execution import Counts, Engine, Evaluation, Evaluator
 from leapwise.kernels import HMC, Kernel, State, Streams
 from leapwise.kernels.trajectory import ExactForce
 from leapwise.results import Cost, Record, Run, SurrogateReport, TargetReport
+from leapwise.results.estimating import PrecisionCheck
 from leapwise.run.automatic import Adapted, adapt, learn_from_hmc, plan_for, require_frozen, warn_of_cost
 from leapwise.run.ledgers import starts
 from leapwise.run.production import ChainGroup, draw, draw_in_threads, showing
@@ -95,6 +97,7 @@ class Runner:
         self._warmup_done: Record | None = None
         self._n_metrics = 0
         self._started = time.perf_counter()
+        self.precision_check = None if request.precision is None else PrecisionCheck(request.precision)
 
     def run(self, progressbar: bool | None) -> Run:
         """Warm up and draw. An interrupt returns the draws so far; an error has them as its attribute ``run``."""
@@ -106,11 +109,7 @@ class Runner:
                 self._warm_up(progress)
                 progress.start("draws", self.request.draws)
                 self.groups = self._chain_groups()
-                show = showing(progress, self.groups)
-                if self._is_apart and self.engine is not None and len(self.groups) > 1:
-                    draw_in_threads(self.groups, self.engine, show)
-                else:
-                    draw(self.groups, show)
+                self._draw(progress)
                 require_frozen(self.report, self.kernel)
         except KeyboardInterrupt:
             pass
@@ -321,6 +320,36 @@ class Runner:
         own.trust_shapes()
         return own
 
+    def _draw(self, progress: Progress) -> None:
+        """Make the draws: all, or stage by stage until they are precise enough.
+
+        Stages begin and end at numbers of draws that depend on the draws alone, so a resumed run stops where an
+        uninterrupted one does.
+        """
+        request, groups, check = self.request, self.groups, self.precision_check
+        show = showing(progress, groups)
+        n_steps = request.draws if check is None else check.first(request.chains, request.draws)
+        while True:
+            for group in groups:
+                group.n_steps = n_steps
+            if self._is_apart and self.engine is not None and len(groups) > 1:
+                draw_in_threads(groups, self.engine, show)
+            else:
+                draw(groups, show)
+            if check is None:
+                return
+            n_done = min(group.n_done for group in groups)
+            if n_done:
+                error = check(self._result())
+                n_exact = sum(group.evaluator.counts.n_exact for group in groups)
+                progress.note(n_exact, f"errors up to {error:.3f} sd")
+            if check.is_reached or n_done < n_steps or n_steps == request.draws:
+                break
+            n_steps = min(check.following(n_steps), request.draws)
+            check.forget()
+        if check.is_reached and self.store is not None:
+            self.store.save_end(n_steps)
+
     # Result ----------------------------------------------------------------------------------------------------------
 
     def _result(self) -> Run:
@@ -331,6 +360,8 @@ class Runner:
         return Run(
             names=request.target.names,
             transform=request.target.transform,
+            precision=None if self.precision_check is None else self.precision_check.result,
+            known_sharpening=None if self.precision_check is None else self.precision_check.sharpening,
             variables=request.target.variables,
             coords=request.target.coords,
             model=request.target if isinstance(request.target, ForwardTarget) else None,
@@ -355,6 +386,8 @@ class Runner:
         found["retries"] = int(self.evaluator.retries)
         if request.max_evaluations is not None:
             found["max_evaluations"] = int(request.max_evaluations)
+        if request.precision is not None:
+            found["precision"] = float(request.precision)
         return found | describe(request.method, kernel)
 
     def _failures(self) -> np.ndarray:

@@ -44,6 +44,7 @@ def sample(
     method: Method | None = None,
     init: ArrayLike | None = None,
     max_evaluations: int | None = None,
+    precision: float | None = None,
     progressbar: bool | None = None,
     on_failure: Literal["raise", "reject"] = "raise",
     retries: int = 1,
@@ -90,6 +91,11 @@ def sample(
     max_evaluations : int, optional
         Limit of exact evaluations, warm-up and draws together; it is never exceeded. It is divided so that there are
         as many effective draws as possible, with at most `draws` draws of each chain.
+    precision : float, optional
+        Stop before `draws` draws of each chain if the Monte Carlo standard errors of the mean and of the standard
+        deviation of every parameter are at most so many standard deviations: 0.03 is about what 1000 independent draws
+        give. The errors are those of `Run.estimate`, and are first computed after 100 draws of all chains. If they are
+        still larger at the end, a warning says so.
     progressbar : bool, optional
         Whether to show progress; by default if standard error is a terminal.
     on_failure : {"raise", "reject"}
@@ -142,7 +148,7 @@ def sample(
     if keep_outputs is not None and not isinstance(keep_outputs, (bool, np.bool_)):
         require_whole("keep_outputs", keep_outputs, 0)
     seed = read_seed(random_seed)
-    request = Request(target, given, chains, draws, tune, seed, init, max_evaluations)
+    request = Request(target, given, chains, draws, tune, seed, init, max_evaluations, precision)
     request.check()
     if learn_from is not None and not isinstance(given, Auto):
         raise InputError(
@@ -226,7 +232,14 @@ def _known(
     return known
 
 
-def resume(path: str | PathLike[str], target: AnyTarget, *, draws: int | None = None, **options: Any) -> Run:
+def resume(
+    path: str | PathLike[str],
+    target: AnyTarget,
+    *,
+    draws: int | None = None,
+    precision: float | None = None,
+    **options: Any,
+) -> Run:
     """Continue the run of a ledger, with the settings that it began with.
 
     Parameters
@@ -237,6 +250,8 @@ def resume(path: str | PathLike[str], target: AnyTarget, *, draws: int | None = 
         The target of that run.
     draws : int, optional
         Draws to keep from each chain; by default as many as the last call asked for.
+    precision : float, optional
+        As for `sample`. If `draws` is left out too, that of the last call.
     **options
         Arguments of `sample` that do not decide which draws are made: `version`, `executor`, `cores`, `timeout`,
         `retries`, `progressbar`, and `on_failure`, which may change from "raise" to "reject".
@@ -261,7 +276,9 @@ def resume(path: str | PathLike[str], target: AnyTarget, *, draws: int | None = 
     with Ledger.read(path) as ledger:
         settings = ledger.header.settings
         store = RunStore(ledger, target)
-        method, asked = store.method(), store.asked_draws
+        method, asked = store.method(), store.asked
+    if draws is None:
+        draws, precision = asked[0], asked[1] if precision is None else precision
     for name, unknown in (("method", method is None), ("init", settings["init"] is not None)):
         if unknown:
             raise LedgerMismatch(
@@ -270,11 +287,12 @@ def resume(path: str | PathLike[str], target: AnyTarget, *, draws: int | None = 
             )
     return sample(
         target,
-        asked if draws is None else draws,
+        draws,
         tune=settings["tune"],
         chains=settings["chains"],
         method=method,
         max_evaluations=settings["max_evaluations"],
         ledger=path,
+        precision=precision,
         **{"on_failure": settings["on_failure"]} | options,
     )

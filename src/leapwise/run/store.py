@@ -131,7 +131,8 @@ class RunStore:
         ledger = Ledger.open(path, header)
         try:
             _require_same_run(ledger, header, request.seed if seed_given else None)
-            ledger.save(_ASKED, {}, {"draws": int(request.draws)})
+            precision = None if request.precision is None else float(request.precision)
+            ledger.save(_ASKED, {}, {"draws": int(request.draws), "precision": precision})
             store = cls(ledger, target, request.method)
             with suppress(ArchiveError):  # a method with parts of the user's own must be given again
                 ledger.save(_METHOD, *pack(request.method, store._target_parts))
@@ -146,9 +147,18 @@ class RunStore:
         return int(self.ledger.header.seed)
 
     @property
-    def asked_draws(self) -> int:
-        """Draws that the last call asked for."""
-        return int(self._meta(_ASKED).get("draws", self.planned_draws))
+    def asked(self) -> tuple[int, float | None]:
+        """Draws and precision that the last call asked for."""
+        found = self._meta(_ASKED)
+        return int(found.get("draws", self.planned_draws)), found.get("precision")
+
+    def save_end(self, n_draws: int) -> None:
+        """Note that the last call ended with so many draws, which may be fewer than it asked for."""
+        self.ledger.save(_ASKED, {}, dict(self._meta(_ASKED)) | {"end": n_draws})
+
+    def is_complete(self, n_draws: int) -> bool:
+        """Whether so many draws are all that the last call asked for."""
+        return n_draws >= self._meta(_ASKED).get("end", self.asked[0])
 
     @property
     def about_surrogate(self) -> dict[str, Any]:
