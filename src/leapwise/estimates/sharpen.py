@@ -16,8 +16,9 @@ variance of the mean, the error of :math:`\mathrm{E}_s f` included. It is estima
 the mean by O(1/n), less than its standard error by a factor of :math:`\sqrt n`.
 
 The standard error has three parts: that of the series (autocorrelation included, and never below that of as many
-independent draws); that of :math:`\mathrm{E}_s f`, which is known from independent sets of points; and sd(f) / n for
-what n draws cannot show, a region with 1 / n of the mass where w is another.
+independent draws); that of :math:`\mathrm{E}_s f`, which is known from independent sets of points; and, for what the
+draws do not show, sd(f) times the share of the surrogate's mass where w is larger than at all draws. This share is that
+of the proposals, and at least 1 / n.
 
 Figures other than means follow from means of functions of f: a standard deviation from that of squares about the mean,
 a quantile by inverting estimated probabilities. Where the control is another function g than f, as an emulated output
@@ -61,12 +62,15 @@ class Part:
         Points of the surrogate.
     surrogate : Fitted, optional
         The surrogate itself, where its emulated outputs are wanted.
+    unseen : float
+        Share of the surrogate's mass at which the weights are larger than at all draws.
     """
 
     chains: np.ndarray
     discrepancy: np.ndarray
     points: SurrogateDraws
     surrogate: Fitted | None = None
+    unseen: float = 0.0
 
     @property
     def weights(self) -> np.ndarray:
@@ -207,24 +211,22 @@ def _root(squares: Figure, draws: np.ndarray) -> Figure:
 
 def means(columns: Columns, parts: Sequence[Part]) -> Figure:
     """Estimate the mean of each column."""
-    return _chosen(columns.draws, *corrected(columns, parts)[:2])
-
-
-def _chosen(draws: np.ndarray, series: np.ndarray, variance: np.ndarray) -> Figure:
-    """Return means of a corrected series where they are more precise than those of the draws."""
+    draws = columns.draws
+    series, variance, _ = corrected(columns, parts)
     plain, plain_error, own = draws.mean(axis=(0, 1)), monte_carlo_errors(draws), draws.var(axis=(0, 1))
-    if series is draws:
+    if not parts:
         return Figure(plain, plain_error, plain, plain_error, _per(own, np.square(plain_error)))
-    sharp = np.square(monte_carlo_errors(series, cautious=True)) + variance + _unseen(draws, own)
+    sharp = np.square(monte_carlo_errors(series, cautious=True)) + variance + _unseen(draws, own, parts)
     better = LEAST_GAIN * sharp < np.square(plain_error)
     error = np.where(better, np.sqrt(sharp), plain_error)
     value = np.where(better, series.mean(axis=(0, 1)), plain)
     return Figure(value, error, plain, plain_error, _per(own, np.square(error)))
 
 
-def _unseen(draws: np.ndarray, variance: np.ndarray) -> np.ndarray:
-    """Return the variance that stands for what n draws cannot show: a share 1 / n of mass where w is another."""
-    return variance / float(draws.shape[0] * draws.shape[1]) ** 2
+def _unseen(draws: np.ndarray, variance: np.ndarray, parts: Sequence[Part]) -> np.ndarray:
+    """Return the variance that stands for what n draws do not show: a share, at least 1 / n, where w is another."""
+    share = max([1.0 / (draws.shape[0] * draws.shape[1]), *(part.unseen for part in parts)])
+    return variance * share**2
 
 
 def _per(variance: np.ndarray, squared_error: np.ndarray) -> np.ndarray:
@@ -264,7 +266,7 @@ def _quantile(columns: Columns, parts: Sequence[Part], probability: float) -> Fi
     if not parts:
         return Figure(plain, plain_error, plain, plain_error, _per(own, np.square(error)))
     series, variance, beta = corrected(at_plain, parts)
-    sharp = np.square(monte_carlo_errors(series, cautious=True)) + variance + _unseen(draws, own)
+    sharp = np.square(monte_carlo_errors(series, cautious=True)) + variance + _unseen(draws, own, parts)
     rise = _surrogate_mass(columns, parts, plain + plain_error)
     rise -= _surrogate_mass(columns, parts, plain - plain_error)
     with np.errstate(divide="ignore", invalid="ignore"):

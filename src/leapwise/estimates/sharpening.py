@@ -25,6 +25,10 @@ from leapwise.surrogates.quadratic import FittedQuadratic
 MAX_PARETO_K = 0.7
 #: Weights that vary less than this need no check of their tail.
 _ALIKE = 1e-3
+#: Estimates are plain if the weight is larger at more proposals than at all draws: than the first number, plus the
+#: second for each unit of the largest weight. About one is expected for each unit: the last 1 / n of the posterior's
+#: mass, times the weight there. The rest is a margin; a false refusal only costs precision.
+_BEYOND, _BEYOND_PER_WEIGHT = 4, 3
 #: There are enough points of the surrogate when their part of the variance is below this share of the rest, or so
 #: small beside the variance of the plain estimate. Guesses: more points would hardly change the error.
 _SHARE, _SHARE_OF_PLAIN = 0.1, 0.01
@@ -48,12 +52,15 @@ class ExactDraws:
         From positions ``(n, dim)`` to parameters.
     outputs : ndarray of shape (chains, draws, m), optional
         Of a forward model.
+    proposed : ndarray, optional
+        D of the surrogate that made the draws, at its proposals, also at those that were rejected.
     """
 
     position: np.ndarray
     potential: np.ndarray
     to_parameters: Callable[[np.ndarray], np.ndarray]
     outputs: np.ndarray | None = None
+    proposed: np.ndarray | None = None
 
     def discrepancy(self, surrogate: Fitted, chains: np.ndarray) -> np.ndarray:
         """Return D of a surrogate at the draws of some chains."""
@@ -131,13 +138,16 @@ def sharpening(
     discrepancy = exact.discrepancy(surrogate, every)
     if not np.isfinite(discrepancy).all():
         return done("the surrogate is not finite at some draws")
+    unseen, reason = _unseen(discrepancy, exact.proposed)
+    if reason:
+        return done(reason)
     if points is None:
         position = exact.position.reshape(-1, exact.position.shape[2])
         are_enough = _enough(exact, discrepancy, least_variance)
         points = draw_from_surrogate(surrogate, kernel, position, seed, are_enough)
     if points is None:
         return done("no mixture of normals covers the surrogate's posterior well enough")
-    part, reason = Part(every, discrepancy, points, surrogate), _heavy_tail(discrepancy)
+    part, reason = Part(every, discrepancy, points, surrogate, unseen), _heavy_tail(discrepancy)
     parts, gain = ([], np.ones(1)) if reason else ([part], _gain(exact, [part]))
     if training is not None and n_chains > 1 and not np.median(gain) > _GAIN_ENOUGH:
         halves = _halves(part, exact, training, seed)
@@ -159,8 +169,22 @@ def _halves(part: Part, exact: ExactDraws, training: TrainingSet, seed: int) -> 
         discrepancy = exact.discrepancy(again, own)
         if not np.isfinite(discrepancy).all() or _heavy_tail(discrepancy):
             return []
-        found.append(Part(own, discrepancy, part.points.reweighted(again), again))
+        found.append(Part(own, discrepancy, part.points.reweighted(again), again, part.unseen))
     return found
+
+
+def _unseen(discrepancy: np.ndarray, proposed: np.ndarray | None) -> tuple[float, str]:
+    """Return the share of proposals with a weight that no draw has, and why there are too many of them, if so.
+
+    Where the surrogate has mass that the posterior has not, proposals are rejected and no draw shows the weight.
+    """
+    seen = np.empty(0) if proposed is None else proposed[~np.isnan(proposed)]
+    if not seen.size:
+        return 0.0, ""
+    beyond = int(np.count_nonzero(seen > discrepancy.max()))
+    largest = float(1.0 / np.mean(np.exp(discrepancy - discrepancy.max())))
+    reason = f"the surrogate has mass where the posterior has little: {beyond} of {seen.size} proposals"
+    return beyond / seen.size, reason if beyond > _BEYOND + _BEYOND_PER_WEIGHT * largest else ""
 
 
 def _heavy_tail(discrepancy: np.ndarray) -> str:

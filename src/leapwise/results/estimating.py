@@ -107,7 +107,8 @@ def sharpening_of(
         position = run.transform.to_position(flat).reshape(run.draws.shape)
     if not np.isfinite(position).all():
         return Sharpening(reason="some draws are at the edge of their bounds")
-    exact = ExactDraws(position, -run.posterior.stats["lp"], run.transform.to_parameters, outputs)
+    stats = run.posterior.stats
+    exact = ExactDraws(position, -stats["lp"], run.transform.to_parameters, outputs, stats.get("discrepancy"))
     points = before.parts[0].points if before is not None and before.parts else None
     training = run.training if cross_fit and isinstance(run.training, TrainingSet) else None
     return find_parts(
