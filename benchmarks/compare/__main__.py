@@ -11,10 +11,15 @@ from .cells import ROOT, Cells
 from .methods import METHODS
 from .schedule import Schedule, chosen
 
+#: Methods whose cost to a precision is compared, by the beginnings of their names.
+_PRECISE = ("leapwise-precision", "numpyro", "nutpie", "emcee")
+
 
 def main() -> None:
     options = _parser().parse_args()
     cells = Cells(options.folder / "runs", options.timeout, frozenset(options.fresh), options.kept)
+    if options.precision:
+        return _precision(options, cells)
     schedule = Schedule(cells, options.seeds, options.draws, options.prune, say=_say)
     tables = {}
     for name in options.problems:
@@ -29,6 +34,20 @@ def main() -> None:
         report.put_into(docs / "benchmarks.md", text)
         draw(docs / "figures" / "benchmarks.png", tables, CASES)
     print(f"\n{text}\nwritten to {options.folder}")
+
+
+def _precision(options: argparse.Namespace, cells: Cells) -> None:
+    """Compare what a stated precision costs."""
+    schedule = Schedule(
+        cells, options.seeds, options.draws, options.prune, say=_say, figure="evaluations_to_precision"
+    )
+    methods = chosen(options.methods or [name for name in METHODS if name.startswith(_PRECISE)])
+    tables = {name: schedule.rows(CASES[name], methods) for name in options.problems}
+    text = report.precision_table(tables, CASES)
+    if options.docs:
+        page = ROOT / "docs" / "benchmarks.md"
+        report.put_into(page, text, report.PRECISION_START, report.PRECISION_END)
+    print(f"\n{text}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -49,6 +68,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--kept", action="store_true", help="run nothing, only report finished runs")
     parser.add_argument("--folder", type=Path, default=ROOT / "out" / "bench")
+    parser.add_argument(
+        "--precision",
+        action="store_true",
+        help="compare evaluations until the errors of all means and sds are sd / sqrt(1000)",
+    )
     parser.add_argument("--docs", action="store_true", help="put table and picture into docs/benchmarks.md")
     return parser
 

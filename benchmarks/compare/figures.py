@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 from arviz_stats.base import array_stats
 
+from leapwise.estimates import monte_carlo_errors
+
 from .outcome import Outcome
+
+#: Largest standard error of a mean or a standard deviation, in standard deviations, that is to be reached: that of the
+#: mean of 1000 independent draws.
+PRECISION = 1000**-0.5
 
 
 def figures(outcome: Outcome, exact_mean: np.ndarray | None = None) -> dict:
@@ -13,11 +19,15 @@ def figures(outcome: Outcome, exact_mean: np.ndarray | None = None) -> dict:
 
     Effective draws are the smallest over the parameters: rank-normalised bulk ESS of means, and of squares (about the
     mean). A gradient counts as one evaluation. Seconds to 1000 effective draws are all seconds, warm-up included,
-    times 1000 over effective draws.
+    times 1000 over effective draws. Evaluations to the precision are those of warm-up, and as many of the draws as
+    bring the errors of all means and standard deviations to `PRECISION`; seconds are taken to be in proportion.
     """
     means, squares = _effective(outcome) if outcome.ess is None else outcome.ess
     ess, ess_squares = float(np.min(means)), float(np.min(squares))
     n_exact = outcome.n_values + outcome.n_gradients
+    n_warmup = outcome.notes.get("warm-up evaluations", 0)
+    times = 1.0 if outcome.is_precise else (_largest_error(outcome.draws) / PRECISION) ** 2
+    n_precise = n_warmup + times * (n_exact - n_warmup)
     return {
         "values": outcome.n_values,
         "gradients": outcome.n_gradients,
@@ -31,6 +41,8 @@ def figures(outcome: Outcome, exact_mean: np.ndarray | None = None) -> dict:
         "per_evaluation_squares": ess_squares / n_exact,
         "seconds_to_1000": 1000.0 * outcome.seconds / ess,
         "seconds_to_1000_squares": 1000.0 * outcome.seconds / ess_squares,
+        "evaluations_to_precision": n_precise,
+        "seconds_to_precision": outcome.seconds * n_precise / n_exact,
         "mean": outcome.draws.mean(axis=(0, 1)).tolist(),
         "sd": outcome.draws.std(axis=(0, 1)).tolist(),
         "z_of_mean": None if exact_mean is None else _z(outcome.draws, means, exact_mean),
@@ -46,6 +58,14 @@ def _effective(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
         found = [np.atleast_1d(array_stats.ess(each, method="bulk")) for each in (by_parameter, squares)]
     # NaN counts as one effective draw, so that ratios are finite.
     return tuple(np.maximum(np.nan_to_num(each, nan=1.0), 1.0) for each in found)
+
+
+def _largest_error(draws: np.ndarray) -> float:
+    """Return the largest standard error of means and standard deviations, in standard deviations."""
+    middle, sd = draws.mean(axis=(0, 1)), draws.std(axis=(0, 1))
+    of_means = monte_carlo_errors(draws) / sd
+    of_sds = monte_carlo_errors(np.square(draws - middle)) / (2.0 * sd**2)
+    return float(np.max([of_means, of_sds]))
 
 
 def _rhat(draws: np.ndarray) -> float | None:

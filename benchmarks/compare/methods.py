@@ -18,7 +18,8 @@ class Method:
     `function` is ``module:function`` in this package, `fixed` are its fixed arguments, `tried` the settings of which
     the best is kept. `way` is how it calls the potential, see `choice`; None means through the library's evaluator.
     `shares_cores` says that its chains run at the same time, each on its own core. `is_main` marks the methods that
-    peers are compared with, `slow_only` those that only help for slow models.
+    peers are compared with, `slow_only` those that only help for slow models, `on_request` those that are run only if
+    they are named.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Method:
     is_main: bool = False
     slow_only: bool = False
     shares_cores: bool = False
+    on_request: bool = False
 
     def candidates(self, case: Case) -> list[dict]:
         """Return the settings that are tried on a case; the paper's only where it has them."""
@@ -87,6 +89,14 @@ METHODS = {
             is_main=True,
             slow_only=True,
             shares_cores=True,
+        ),
+        Method(
+            "leapwise-precision",
+            "leapwise, precision=",
+            "ours:run_to_precision",
+            kind="any",
+            is_ours=True,
+            on_request=True,
         ),
         Method("hmc", "leapwise, HMC()", "ours:run_hmc", tried=_TUNES, is_ours=True),
         Method(

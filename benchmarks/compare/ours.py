@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import leapwise as lw
 from leapwise.paper.experiments import get_experiment
 
 from .exact import Exact
+from .figures import PRECISION
 from .outcome import Outcome, Watch
 
 
 def run(exact: Exact, seed: int, draws: int, cores: int | None = None) -> Outcome:
     """Call `sample` with its defaults."""
     return _outcome(lambda: lw.sample(exact.target, draws=draws, chains=4, random_seed=seed, cores=cores))
+
+
+def run_to_precision(exact: Exact, seed: int, draws: int) -> Outcome:
+    """Call `sample` with a precision, and at most ten times as many draws."""
+    found = _outcome(
+        lambda: lw.sample(exact.target, 10 * draws, precision=PRECISION, chains=4, random_seed=seed)
+    )
+    return replace(found, is_precise=bool(found.notes["precision reached"]))
 
 
 def run_hmc(exact: Exact, seed: int, draws: int, *, tune: int) -> Outcome:
@@ -64,6 +75,8 @@ def _outcome(call) -> Outcome:
             "warnings": list(summary.warnings),
             "exact": run.exact,
             "seconds in the model": run.cost.value_seconds + run.cost.gradient_seconds,
+            "precision reached": run.precision is not None and run.precision.is_reached,
+            "sharpened": bool(summary.estimates and summary.estimates["sharpened"]),
             "warm-up evaluations": run.warmup.cost.n_values + run.warmup.cost.n_gradients,
         },
     )

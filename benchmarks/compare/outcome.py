@@ -13,7 +13,8 @@ import numpy as np
 class Outcome:
     """Draws ``(chains, draws, dim)``, their cost, and seconds without compiling.
 
-    `ess`, of means and of squares, is given only by methods whose chains are not independent.
+    `ess`, of means and of squares, is given only by methods whose chains are not independent. `is_precise` says that
+    the run ended as soon as its errors were at most `figures.PRECISION`.
     """
 
     draws: np.ndarray
@@ -24,6 +25,7 @@ class Outcome:
     compile_seconds: float = 0.0
     ess: tuple[np.ndarray, np.ndarray] | None = None
     notes: dict = field(default_factory=dict)
+    is_precise: bool = False
 
 
 class Watch:

@@ -10,6 +10,7 @@ from .methods import settings_text
 from .schedule import Row
 
 START, END = "<!-- results of make bench -->", "<!-- end of results -->"
+PRECISION_START, PRECISION_END = "<!-- results of --precision -->", "<!-- end of precision -->"
 
 
 def best_peer(rows: list[Row], libraries_only: bool = False) -> Row | None:
@@ -48,11 +49,38 @@ def to_markdown(tables: dict[str, list[Row]], cases: dict[str, Case]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def put_into(page: Path, text: str) -> None:
+def put_into(page: Path, text: str, start: str = START, end: str = END) -> None:
     """Replace the text between the two marks of a page."""
-    before, rest = page.read_text().split(START)
-    after = rest.split(END)[1]
-    page.write_text(f"{before}{START}\n\n{text}\n{END}{after}")
+    before, rest = page.read_text().split(start)
+    after = rest.split(end)[1]
+    page.write_text(f"{before}{start}\n\n{text}\n{end}{after}")
+
+
+def precision_table(tables: dict[str, list[Row]], cases: dict[str, Case]) -> str:
+    """Return what it costs to reach a precision: each library on each problem, with its best settings."""
+    head = ["problem", "method", "evaluations (median)", "of each seed", "times ours", "seconds"]
+    lines = []
+    for name, rows in tables.items():
+        done = [row for row in rows if row.done]
+        ours = min((_evaluations(row) for row in done if row.method.is_ours), default=None)
+        for row in sorted(done, key=_evaluations):
+            each = ", ".join(f"{run['evaluations_to_precision']:,.0f}" for run in row.done)
+            lines.append(
+                [
+                    cases[name].title,
+                    f"{row.method.title} {settings_text(row.settings)}".strip(),
+                    f"{_evaluations(row):,.0f}",
+                    each,
+                    "-" if ours is None else _number(_evaluations(row) / ours),
+                    _number(row.median("seconds_to_precision")),
+                ]
+            )
+    return _grid(head, lines) + "\n"
+
+
+def _evaluations(row: Row) -> float:
+    found = row.median("evaluations_to_precision")
+    return float("inf") if found is None else found
 
 
 def write(folder: Path, tables: dict[str, list[Row]], cases: dict[str, Case]) -> str:

@@ -52,7 +52,7 @@ class Schedule:
     """How much to run.
 
     A peer that is `prune` times slower than the best other library so far is not run with further settings, nor with
-    further seeds.
+    further seeds. `figure` is what best and slow are judged by.
     """
 
     cells: Cells
@@ -60,6 +60,7 @@ class Schedule:
     draws: int = 1000
     prune: float = 4.0
     say: object = print
+    figure: str = "seconds_to_1000"
 
     def rows(self, case: Case, methods: Iterable[Method]) -> list[Row]:
         """Run all methods on a case."""
@@ -74,14 +75,14 @@ class Schedule:
         limit = self._limit(rows)
         for seed in range(1, self.seeds):
             for row in rows:
-                if row.method.is_ours or _seconds(row.runs[0]) <= limit:
+                if row.method.is_ours or self._cost(row.runs[0]) <= limit:
                     run = self._run(row.case, row.method, row.settings, row.form, seed)
                     row.runs += [] if run["status"] == NOT_RUN else [run]
         return rows
 
     def _limit(self, rows: list[Row]) -> float:
-        """Return the limit of what is too slow, in seconds to 1000 effective draws."""
-        found = [_seconds(row.runs[0]) for row in rows if not row.method.is_ours]
+        """Return the limit of what is too slow."""
+        found = [self._cost(row.runs[0]) for row in rows if not row.method.is_ours]
         return self.prune * min(found, default=float("inf"))
 
     def _forms(self, case: Case) -> dict[str, str]:
@@ -103,9 +104,9 @@ class Schedule:
         runs = []
         for settings in candidates:
             runs.append((settings, self._run(case, method, settings, form, 0)))
-            if not (method.is_ours or self.cells.kept) and _seconds(runs[0][1]) > limit:
+            if not (method.is_ours or self.cells.kept) and self._cost(runs[0][1]) > limit:
                 break
-        return min(runs, key=lambda pair: _score(pair[1]))
+        return min(runs, key=lambda pair: self._score(pair[1]))
 
     def _run(self, case: Case, method: Method, settings: dict, form: str | None, seed: int) -> dict:
         request = {
@@ -122,17 +123,19 @@ class Schedule:
         self.say(f"{case.name:24s} {method.name:20s} {settings} seed {seed}: {figure}")
         return found
 
+    def _cost(self, run: dict) -> float:
+        return run.get(self.figure, float("inf"))
 
-def _seconds(run: dict) -> float:
-    return run.get("seconds_to_1000", float("inf"))
-
-
-def _score(run: dict) -> tuple[bool, bool, float]:
-    """Sort runs: first those that ended, then those whose chains agree, then the fastest."""
-    if run["status"] != "ok":
-        return True, run["status"] == NOT_RUN, float("inf")
-    return False, (run["rhat"] or 1.0) >= MAX_RHAT, run["seconds_to_1000"]
+    def _score(self, run: dict) -> tuple[bool, bool, float]:
+        """Sort runs: first those that ended, then those whose chains agree, then the fastest."""
+        if run["status"] != "ok":
+            return True, run["status"] == NOT_RUN, float("inf")
+        return False, (run["rhat"] or 1.0) >= MAX_RHAT, self._cost(run)
 
 
 def chosen(names: Iterable[str] | None) -> list[Method]:
-    return [METHODS[name] for name in names] if names else list(METHODS.values())
+    return (
+        [METHODS[each] for each in names]
+        if names
+        else [each for each in METHODS.values() if not each.on_request]
+    )

@@ -128,7 +128,9 @@ class TestRun:
             *("predictions", "posterior_predictive", "log_likelihood"),
             *("observed_data", "constant_data"),
         }
-        groups = {"posterior", "sample_stats", "surrogate"} | (of_outputs if kind == "outputs" else set())
+        groups = {"posterior", "sample_stats", "surrogate", "estimates"} | (
+            of_outputs if kind == "outputs" else set()
+        )
         assert set(run.to_datatree().children) == groups
 
     def test_draws_are_within_their_bounds(self, kind, made):

@@ -53,9 +53,10 @@ class SurrogateDraws:
         Surrogate over proposal; zeros for points of chains.
     potential : ndarray of shape (sets, n)
         Of the surrogate.
-    log_constants : ndarray of shape (sets,) or None
-        Estimates of log Z_s of the surrogate's density, one of each set.
+    log_constants : ndarray of shape (sets,)
+        Estimates of log Z_s of the surrogate's density, one of each set; NaN if they are not known.
     from_chains : bool
+        Whether the points are those of chains; otherwise they are weighted points of a proposal.
     """
 
     position: np.ndarray
@@ -125,11 +126,13 @@ class SurrogateDraws:
 
     def joined(self, more: SurrogateDraws) -> SurrogateDraws:
         """Return these points and as many more of the same sets."""
+        with np.errstate(invalid="ignore"):  # constants that are not known
+            constants = np.logaddexp(self.log_constants, more.log_constants) - np.log(2.0)
         return SurrogateDraws(
             np.concatenate([self.position, more.position], axis=1),
             np.concatenate([self.log_weight, more.log_weight], axis=1),
             np.concatenate([self.potential, more.potential], axis=1),
-            np.logaddexp(self.log_constants, more.log_constants) - np.log(2.0),
+            constants,
             self.from_chains,
         )
 
