@@ -97,7 +97,7 @@ print(json.dumps(found))
 """
     found = python(code)
     assert "x[0]" in found["summary"] and "R-hat" in found["summary"]
-    assert found["groups"] == ["posterior", "sample_stats", "surrogate"]
+    assert found["groups"] == ["estimates", "posterior", "sample_stats", "surrogate"]
     assert "pip install 'leapwise[netcdf]'" in found["save"]
     assert "pip install 'leapwise[plots]'" in found["plot"]
     assert "leapwise[paper]" in found["data"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from arviz_stats.base import array_stats
 
-from leapwise.estimates import monte_carlo_errors
+from leapwise.estimates import Columns
+from leapwise.estimates import figures as estimated
 
 from .outcome import Outcome
 
@@ -26,7 +27,8 @@ def figures(outcome: Outcome, exact_mean: np.ndarray | None = None) -> dict:
     ess, ess_squares = float(np.min(means)), float(np.min(squares))
     n_exact = outcome.n_values + outcome.n_gradients
     n_warmup = outcome.notes.get("warm-up evaluations", 0)
-    times = 1.0 if outcome.is_precise else (_largest_error(outcome.draws) / PRECISION) ** 2
+    error = estimated(Columns(outcome.draws, []), [], ()).largest_error()
+    times = 1.0 if outcome.is_precise else (error / PRECISION) ** 2
     n_precise = n_warmup + times * (n_exact - n_warmup)
     return {
         "values": outcome.n_values,
@@ -58,14 +60,6 @@ def _effective(outcome: Outcome) -> tuple[np.ndarray, np.ndarray]:
         found = [np.atleast_1d(array_stats.ess(each, method="bulk")) for each in (by_parameter, squares)]
     # NaN counts as one effective draw, so that ratios are finite.
     return tuple(np.maximum(np.nan_to_num(each, nan=1.0), 1.0) for each in found)
-
-
-def _largest_error(draws: np.ndarray) -> float:
-    """Return the largest standard error of means and standard deviations, in standard deviations."""
-    middle, sd = draws.mean(axis=(0, 1)), draws.std(axis=(0, 1))
-    of_means = monte_carlo_errors(draws) / sd
-    of_sds = monte_carlo_errors(np.square(draws - middle)) / (2.0 * sd**2)
-    return float(np.max([of_means, of_sds]))
 
 
 def _rhat(draws: np.ndarray) -> float | None:

@@ -15,7 +15,6 @@ from functools import cached_property
 
 import numpy as np
 from scipy.special import gammaincinv, gammaln, logsumexp, ndtri
-from scipy.stats import qmc
 
 from leapwise.adaptation.tune import nearest_of_few
 
@@ -65,6 +64,8 @@ class Proposal:
 
     def points(self, n: int, seed: int, first: int = 0) -> np.ndarray:
         """Return points `first` to `first + n` of a scrambled Sobol sequence of this distribution, ``(n, dim)``."""
+        from scipy.stats import qmc  # takes a second to import, and only results need it
+
         dim = self.means.shape[1]
         sequence = qmc.Sobol(dim + 2, seed=seed)
         if first:

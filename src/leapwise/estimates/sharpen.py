@@ -139,6 +139,14 @@ class Figures(NamedTuple):
     sd: Figure
     quantiles: tuple[Figure, ...]
 
+    def largest_error(self) -> float:
+        """Return the largest error of a mean or standard deviation, in standard deviations; inf if it is not known."""
+        sd = self.sd.plain
+        with np.errstate(divide="ignore", invalid="ignore"):
+            relative = np.array([self.mean.error, self.sd.error]) / sd
+        worst = float(np.max(np.where(sd > 0.0, relative, np.inf), initial=0.0))
+        return worst if np.isfinite(worst) else np.inf
+
 
 def figures(columns: Columns, parts: Sequence[Part], probabilities: Sequence[float]) -> Figures:
     """Estimate mean, sd and quantiles of each column.

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from leapwise.errors import InputError
 from leapwise.estimates import Columns, Figure, Figures, Part, means
-from leapwise.results.tables import as_text, decimals, empty_table, fixed
+from leapwise.results.tables import add_rows, as_text, decimals, empty_table, few_digits, fixed
 from leapwise.targets.variables import Variable, split
 
 #: Quantiles of a summary.
@@ -190,19 +190,16 @@ class Estimates:
         yield self.about()
 
     def _table(self) -> Table:
-        """Return the table; each number has the digits that its error leaves."""
+        """Return the table; means have the digits that their errors leave, other numbers as many."""
         per_cent = [f"{100 * each:g}%" for each in self.probabilities]
-        pairs = [("mean", self.figures.mean), ("sd", self.figures.sd)]
-        pairs += list(zip(per_cent, self.figures.quantiles, strict=True))
-        table = empty_table("", *(name for key, _ in pairs for name in (key, "+-")), "effective", "gain")
-        cells: list[list[str]] = []
-        for _, figure in pairs:
-            places = decimals(figure.error, digits=2)
-            cells += [fixed(figure.value, places), fixed(figure.error, places)]
-        for values in (self.figures.mean.effective, self.figures.mean.gain):
-            cells.append([f"{each:,.3g}" if each < 1000 else f"{each:,.0f}" for each in values])
-        for label, *texts in zip(self.labels, *cells, strict=True):
-            table.add_row(label, *texts)
+        table = empty_table("", "mean", "MCSE", "sd", "MCSE", *per_cent, "effective", "gain")
+        mean, sd, quantiles = self.figures
+        places, small = decimals(mean.error, digits=1), decimals(mean.error, digits=2)
+        cells = [fixed(mean.value, places), fixed(mean.error, small)]
+        cells += [fixed(sd.value, places), fixed(sd.error, small)]
+        cells += [fixed(each.value, places) for each in quantiles]
+        cells += [[few_digits(each) for each in values] for values in (mean.effective, mean.gain)]
+        add_rows(table, self.labels, cells)
         return table
 
     def to_arrays(self) -> dict[str, np.ndarray]:

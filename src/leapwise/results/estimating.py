@@ -403,8 +403,4 @@ def _largest_error(run: Run, found: Sharpening) -> float:
     if not chains_agree(run):
         return np.inf
     _, columns, parts = _parameters(run, None, found.parts)
-    numbers = figures(columns, parts, ())
-    with np.errstate(divide="ignore", invalid="ignore"):
-        relative = np.array([numbers.mean.error, numbers.sd.error]) / numbers.sd.plain
-    worst = float(np.max(np.where(numbers.sd.plain > 0.0, relative, 0.0), initial=0.0))
-    return worst if np.isfinite(worst) else np.inf
+    return figures(columns, parts, ()).largest_error()

@@ -19,7 +19,7 @@ from leapwise.results.diagnostics import n_outside, outside, warnings_for
 from leapwise.results.estimates import Estimates
 from leapwise.results.estimating import of_parameters
 from leapwise.results.statistics import Statistics, exact_share, spread
-from leapwise.results.tables import UNKNOWN, as_text, decimals, empty_table, fixed
+from leapwise.results.tables import UNKNOWN, add_rows, as_text, decimals, empty_table, few_digits, fixed
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -258,10 +258,7 @@ def parameters(rows: list[dict[str, Any]], *, sharpened: bool = False) -> Table:
     texts.append(fixed(columns["mcse"], decimals(columns["mcse"], digits=2)))
     texts += [fixed(columns[key], np.zeros(len(rows), int)) for key in ("ess_bulk", "ess_tail")]
     texts.append(fixed(columns["rhat"], np.full(len(rows), 3)))
-    for column, cells in zip(table.columns[1:], texts, strict=True):
-        column.min_width = max(map(len, cells))  # in a narrow terminal names are folded, numbers are not
-    for row, *cells in zip(rows, *texts, strict=True):
-        table.add_row(Text(row["parameter"]), *cells)
+    add_rows(table, [row["parameter"] for row in rows], texts)
     return table
 
 
@@ -326,13 +323,9 @@ def efficiency(
         table.add_row(f"{before}in all", *(f"{value:,.0f}" for value in in_all.values()))
         table.add_row(
             f"{before}per exact evaluation, warm-up included",
-            *(Text(_two_digits(value), style="bold") for value in ratio.values()),
+            *(Text(few_digits(value), style="bold") for value in ratio.values()),
         )
     yield table
-
-
-def _two_digits(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:#.2g}"
 
 
 def budget(about: dict[str, Any]) -> Iterator[Text]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
 
 import numpy as np
 from rich.console import Console, RenderableType
@@ -32,6 +33,14 @@ def empty_table(first: str, *others: str) -> Table:
     return table
 
 
+def add_rows(table: Table, labels: Sequence[str], cells: Sequence[Sequence[str]]) -> None:
+    """Add columns of texts to a table; in a narrow terminal names are folded, numbers are not."""
+    for column, texts in zip(table.columns[1:], cells, strict=True):
+        column.min_width = max(map(len, texts), default=0)
+    for label, *row in zip(labels, *cells, strict=True):
+        table.add_row(label, *row)
+
+
 def decimals(scale: np.ndarray, digits: int) -> np.ndarray:
     """Choose decimals that show `digits` digits of each scale; one choice for all if the scales are alike."""
     known = np.isfinite(scale) & (scale > 0)
@@ -45,6 +54,19 @@ def decimals(scale: np.ndarray, digits: int) -> np.ndarray:
 def fixed(values: np.ndarray, places: np.ndarray) -> list[str]:
     """Return numbers with so many decimals each."""
     return [_number(value, place) for value, place in zip(values.tolist(), places.tolist(), strict=True)]
+
+
+def few_digits(value: float) -> str:
+    """Return a positive number with two digits, or whole.
+
+    Examples
+    --------
+    >>> few_digits(0.123), few_digits(1234.5), few_digits(12.0)
+    ('0.12', '1,234', '12')
+    """
+    if np.isnan(value):
+        return UNKNOWN
+    return f"{value:,.0f}" if value >= 10 else f"{value:#.2g}"
 
 
 def _number(value: float, places: int) -> str:
