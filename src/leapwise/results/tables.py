@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 #: Columns where the output is not a terminal.
 PLAIN_WIDTH = 100
@@ -38,7 +39,7 @@ def add_rows(table: Table, labels: Sequence[str], cells: Sequence[Sequence[str]]
     for column, texts in zip(table.columns[1:], cells, strict=True):
         column.min_width = max(map(len, texts), default=0)
     for label, *row in zip(labels, *cells, strict=True):
-        table.add_row(label, *row)
+        table.add_row(Text(label), *row)  # names may have brackets, which are markup
 
 
 def decimals(scale: np.ndarray, digits: int) -> np.ndarray:
