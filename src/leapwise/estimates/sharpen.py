@@ -12,13 +12,19 @@ as long as s has no mass where the posterior has none. So for any :math:`\beta` 
 
 has the posterior mean of f. With w scaled to a mean of 1 and :math:`\beta = 1`, it varies by about sd(D) times what f
 varies by, since then :math:`z - \mathrm{E}_s f = (1 - w)(f - \mathrm{E}_s f)`. Here :math:`\beta` minimises the
-variance of the mean, the error of :math:`\mathrm{E}_s f` included. It is estimated from the same draws, which biases
-the mean by O(1/n), less than its standard error by a factor of :math:`\sqrt n`.
+variance of the mean, the error of :math:`\mathrm{E}_s f` included. That of each chain is estimated from the others, so
+that it does not depend on what it multiplies.
 
-The standard error has three parts: that of the series (autocorrelation included, and never below that of as many
-independent draws); that of :math:`\mathrm{E}_s f`, which is known from independent sets of points; and, for what the
-draws do not show, sd(f) times the share of the surrogate's mass where w is larger than at all draws. This share is that
-of the proposals, and at least 1 / n.
+The squared standard error has four parts:
+
+- that of the series, autocorrelation included, and never below that of as many independent draws;
+- that of :math:`\mathrm{E}_s f`, which is known from independent sets of points;
+- for regions that no draw shows, the variance of f times the squared share of proposals where w is larger than at all
+  draws (at least 1 / n);
+- for tails that no draw has reached yet (`_Beyond`). A surrogate that is too flat has much mass there, where w is large.
+  The draws then show neither the mean of the series nor its variance. There w is taken to go on as it rises
+  towards the outermost draws, and what this adds to the variance and to the mean counts as error. Where w does not rise
+  it adds next to nothing.
 
 Figures other than means follow from means of functions of f: a standard deviation from that of squares about the mean,
 a quantile by inverting estimated probabilities. Where the control is another function g than f, as an emulated output
@@ -46,6 +52,8 @@ _MAX_NUMBERS = 1 << 24
 _ROUNDS = 3
 #: With fewer draws of each chain there is no standard error.
 MIN_DRAWS = 4
+#: The outermost draws, whose mean weight says how w rises with the distance. A guess: their mean varies by a third of w.
+_OUTERMOST = 10
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,6 +66,8 @@ class Part:
         Which chains.
     discrepancy : ndarray of shape (chains, draws)
         D of the surrogate at these draws.
+    predicted : ndarray of shape (chains, draws)
+        Its potential there.
     points : SurrogateDraws
         Points of the surrogate.
     surrogate : Fitted, optional
@@ -68,6 +78,7 @@ class Part:
 
     chains: np.ndarray
     discrepancy: np.ndarray
+    predicted: np.ndarray
     points: SurrogateDraws
     surrogate: Fitted | None = None
     unseen: float = 0.0
@@ -158,7 +169,8 @@ def figures(columns: Columns, parts: Sequence[Part], probabilities: Sequence[flo
     >>> rng = np.random.default_rng(1)
     >>> x, y = rng.normal(size=(4, 500, 1)), rng.normal(0.1, 1.0, size=(8, 20000, 1))
     >>> points = SurrogateDraws(y, np.zeros((8, 20000)), 0.5 * (y[..., 0] - 0.1) ** 2, np.zeros(8))
-    >>> part = Part(np.arange(4), 0.5 * x[..., 0] ** 2 - 0.5 * (x[..., 0] - 0.1) ** 2, points)
+    >>> predicted = 0.5 * (x[..., 0] - 0.1) ** 2
+    >>> part = Part(np.arange(4), 0.5 * x[..., 0] ** 2 - predicted, predicted, points)
     >>> found = figures(Columns(x, [y]), [part], (0.05, 0.5, 0.95))
     >>> bool(abs(found.mean.value[0]) < 3 * found.mean.error[0] < 0.03), bool(found.mean.gain[0] > 10)
     (True, True)
@@ -183,24 +195,20 @@ def _beside(parts: list[Figure]) -> Figure:
 
 def _figures(columns: Columns, parts: Sequence[Part], probabilities: Sequence[float]) -> Figures:
     draws, points, controls = columns.draws, columns.points, columns.controls
-    mean = means(columns, parts)
+    beyond = _beyond(columns, parts)
+    mean = means(columns, parts, beyond)
     centre = mean.value
 
     def squared(values: np.ndarray) -> np.ndarray:
         return np.square(values - centre)
 
-    squares = means(
-        Columns(
-            squared(draws),
-            [squared(each) for each in points],
-            None if controls is None else squared(controls),
-        ),
-        parts,
+    squares = Columns(
+        squared(draws), [squared(each) for each in points], None if controls is None else squared(controls)
     )
     return Figures(
         mean,
-        _root(squares, draws),
-        tuple(_quantile(columns, parts, probability) for probability in probabilities),
+        _root(means(squares, parts, beyond), draws),
+        tuple(_quantile(columns, parts, probability, beyond) for probability in probabilities),
     )
 
 
@@ -217,24 +225,120 @@ def _root(squares: Figure, draws: np.ndarray) -> Figure:
     return Figure(value, error, plain, plain_error, squares.effective)
 
 
-def means(columns: Columns, parts: Sequence[Part]) -> Figure:
-    """Estimate the mean of each column."""
+def means(columns: Columns, parts: Sequence[Part], beyond: Sequence[_Beyond] | None = None) -> Figure:
+    """Estimate the mean of each column.
+
+    Parameters
+    ----------
+    columns : Columns
+    parts : sequence of Part
+    beyond : sequence of _Beyond, optional
+        The tails that no draw has reached, if not those of these columns.
+    """
     draws = columns.draws
-    series, variance, _ = corrected(columns, parts)
+    series, variance, beta = corrected(columns, parts)
     plain, plain_error, own = draws.mean(axis=(0, 1)), monte_carlo_errors(draws), draws.var(axis=(0, 1))
     if not parts:
         return Figure(plain, plain_error, plain, plain_error, _per(own, np.square(plain_error)))
-    sharp = np.square(monte_carlo_errors(series, cautious=True)) + variance + _unseen(draws, own, parts)
+    beyond = _beyond(columns, parts) if beyond is None else beyond
+    sharp = _squared_error(columns, parts, beyond, series, variance, beta)
     better = LEAST_GAIN * sharp < np.square(plain_error)
     error = np.where(better, np.sqrt(sharp), plain_error)
     value = np.where(better, series.mean(axis=(0, 1)), plain)
     return Figure(value, error, plain, plain_error, _per(own, np.square(error)))
 
 
-def _unseen(draws: np.ndarray, variance: np.ndarray, parts: Sequence[Part]) -> np.ndarray:
-    """Return the variance that stands for what n draws do not show: a share, at least 1 / n, where w is another."""
-    share = max([1.0 / (draws.shape[0] * draws.shape[1]), *(part.unseen for part in parts)])
-    return variance * share**2
+def _squared_error(
+    columns: Columns,
+    parts: Sequence[Part],
+    beyond: Sequence[_Beyond],
+    series: np.ndarray,
+    variance: np.ndarray,
+    beta: np.ndarray,
+) -> np.ndarray:
+    """Return the squared standard error of the mean of the series z, with all of its four parts."""
+    n = series.shape[0] * series.shape[1]
+    share = max([1.0 / n, *(part.unseen for part in parts)])
+    regions = columns.draws.var(axis=(0, 1)) * share**2
+    tails = sum(np.square(bias) + more / n for bias, more in _tails(columns, parts, beyond, beta))
+    own = np.square(monte_carlo_errors(series, cautious=True))
+    return np.asarray(own + variance + regions + tails)
+
+
+class _Beyond(NamedTuple):
+    """Points of a part's surrogate that are farther out than all draws: above, below, or by their potential.
+
+    Attributes
+    ----------
+    part : int
+        Which part.
+    direction : int
+        0 for above, 1 for below, 2 for the potential.
+    where : tuple of ndarray
+        Indices of sets, points and columns.
+    mass : ndarray
+        Probability of each under the surrogate.
+    weight : ndarray
+        w there, if it goes on as it rises towards the outermost draws.
+    """
+
+    part: int
+    direction: int
+    where: tuple[np.ndarray, np.ndarray, np.ndarray]
+    mass: np.ndarray
+    weight: np.ndarray
+
+
+def _beyond(columns: Columns, parts: Sequence[Part]) -> list[_Beyond]:
+    """Return the points in tails that no draw has reached; log w is taken to be linear in the distance there."""
+    found, k = [], columns.draws.shape[2]
+    controls = columns.draws if columns.controls is None else columns.controls
+    centre = controls.mean(axis=(0, 1))
+    for which, (part, points) in enumerate(zip(parts, columns.points, strict=True)):
+        here = controls[part.chains].reshape(-1, k) - centre
+        middle = part.predicted.mean()
+        distances = (
+            (here, points - centre),
+            (-here, centre - points),
+            (part.predicted.reshape(-1, 1) - middle, (part.points.potential - middle)[:, :, None]),
+        )
+        log_weight = np.log(part.weights).ravel()
+        usual, outer = log_weight.mean(), min(_OUTERMOST, len(here))
+        for direction, (draws, others) in enumerate(distances):
+            is_beyond = (others > draws.max(axis=0)) & (part.points.weights > 0.0)[:, :, None]
+            where = np.nonzero(np.broadcast_to(is_beyond, (*is_beyond.shape[:2], k)))
+            outermost = np.argpartition(draws, -outer, axis=0)[-outer:]
+            with np.errstate(all="ignore"):
+                rise = (log_weight[outermost].mean(axis=0) - usual) / np.take_along_axis(
+                    draws, outermost, axis=0
+                ).mean(axis=0)
+                column = where[2] if draws.shape[1] == k else np.zeros_like(where[2])
+                weight = np.exp(usual + rise[column] * others[where[0], where[1], column])
+            found.append(_Beyond(which, direction, where, part.points.weights[where[:2]], weight))
+    return found
+
+
+def _tails(
+    columns: Columns, parts: Sequence[Part], beyond: Sequence[_Beyond], beta: np.ndarray
+) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return for each direction what the tails add to the mean of the series z, and to its variance.
+
+    The posterior's density is that of the surrogate over w there, and z - E f = (f - E f) (1 - beta w).
+    """
+    n_chains, _, k = columns.draws.shape
+    centre = (columns.draws if columns.controls is None else columns.controls).mean(axis=(0, 1))
+    found = [(np.zeros(k), np.zeros(k)) for _ in range(3)]
+    for each in beyond:
+        part, column = parts[each.part], each.where[2]
+        share = len(part.chains) / n_chains
+        away = columns.points[each.part][each.where] - centre[column]
+        with np.errstate(all="ignore"):
+            lost = away * (1.0 - beta[part.chains].mean(axis=0)[column] * each.weight)
+            mass = share * each.mass / each.weight
+            bias, more = found[each.direction]
+            bias += np.bincount(column, mass * lost, k)
+            more += np.bincount(column, mass * np.square(lost), k)
+    return found
 
 
 def _per(variance: np.ndarray, squared_error: np.ndarray) -> np.ndarray:
@@ -243,26 +347,44 @@ def _per(variance: np.ndarray, squared_error: np.ndarray) -> np.ndarray:
 
 
 def corrected(columns: Columns, parts: Sequence[Part]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the series z ``(chains, draws, k)``, the variance of its mean that comes from E_s, and beta."""
+    """Return the series z ``(chains, draws, k)``, the variance of its mean that comes from E_s, and beta.
+
+    The beta of each chain, ``(chains, k)``, is that of the other chains: then it does not depend on what it multiplies,
+    and the mean of the series has no bias. A single chain has its own, with a bias of O(1/n).
+    """
     values = columns.draws
+    n_chains, n_draws, k = values.shape
     if not parts:
-        return values, np.zeros(values.shape[2]), np.zeros(values.shape[2])
+        return values, np.zeros(k), np.zeros((n_chains, k))
     controls = values if columns.controls is None else columns.controls
-    n_chains, n_draws, _ = values.shape
-    residual, variance = np.empty_like(controls), 0.0
+    residual, spreads = np.empty_like(controls), []
     for part, points in zip(parts, columns.points, strict=True):
         expected, spread = part.points.expectation(points)
         residual[part.chains] = part.weights[:, :, None] * (controls[part.chains] - expected)
-        variance = variance + np.square(len(part.chains) / n_chains) * spread
+        spreads.append(spread)
+    shares = [len(part.chains) / n_chains for part in parts]
+    variance = sum(share**2 * spread for share, spread in zip(shares, spreads, strict=True))
     away = values - values.mean(axis=(0, 1))
-    both, own = (np.mean(each * residual, axis=(0, 1)) for each in (away, residual))
+    both, own = (_of_others(np.mean(each * residual, axis=1)) for each in (away, residual))
     with np.errstate(divide="ignore", invalid="ignore"):
         beta = both / (own + n_chains * n_draws * variance)
     beta = np.where(np.isfinite(beta), beta, 0.0)
-    return values - beta * residual, np.square(beta) * variance, beta
+    pairs = zip(parts, shares, spreads, strict=True)
+    passed_on = sum(
+        np.square(share * beta[part.chains].mean(axis=0)) * spread for part, share, spread in pairs
+    )
+    return values - beta[:, None] * residual, np.asarray(passed_on), beta
 
 
-def _quantile(columns: Columns, parts: Sequence[Part], probability: float) -> Figure:
+def _of_others(means: np.ndarray) -> np.ndarray:
+    """Return for each chain the mean of the others' means ``(chains, k)``; those of a single chain as they are."""
+    n = len(means)
+    return means if n == 1 else (means.sum(axis=0) - means) / (n - 1)
+
+
+def _quantile(
+    columns: Columns, parts: Sequence[Part], probability: float, beyond: Sequence[_Beyond]
+) -> Figure:
     """Estimate a quantile of each column by inverting estimated probabilities."""
     draws = columns.draws
     low, high = max(probability - _BETWEEN, 0.0), min(probability + _BETWEEN, 1.0)
@@ -270,27 +392,21 @@ def _quantile(columns: Columns, parts: Sequence[Part], probability: float) -> Fi
     slope = (above - below) / (high - low)  # of the quantile by the probability: one over the density
     at_plain = _below(columns, plain)
     error, own = monte_carlo_errors(at_plain.draws), at_plain.draws.var(axis=(0, 1))
-    plain_error = slope * error
     if not parts:
+        plain_error = slope * error
         return Figure(plain, plain_error, plain, plain_error, _per(own, np.square(error)))
     series, variance, beta = corrected(at_plain, parts)
-    sharp = np.square(monte_carlo_errors(series, cautious=True)) + variance + _unseen(draws, own, parts)
-    rise = _surrogate_mass(columns, parts, plain + plain_error)
-    rise -= _surrogate_mass(columns, parts, plain - plain_error)
+    sharp = _squared_error(at_plain, parts, beyond, series, variance, beta)
+    between = _mass_between(columns, parts, below, above)
     with np.errstate(divide="ignore", invalid="ignore"):
-        slope = np.where(rise > 0.0, 2.0 * plain_error / rise, slope)
+        slope = np.where(between > 0.0, (above - below) / between, slope)
     value = plain
     for _ in range(_ROUNDS):
-        mass = _own_mass(columns, parts, value, beta) + beta * _surrogate_mass(columns, parts, value)
-        value = value - slope * (mass - probability)
+        value = value - slope * (_mass(columns, parts, value, beta) - probability)
     better = (LEAST_GAIN * sharp < np.square(error)) & np.isfinite(value)
     final = np.where(better, np.sqrt(sharp), error)
     return Figure(
-        np.where(better, value, plain),
-        np.where(better, slope * final, plain_error),
-        plain,
-        np.where(better, slope * error, plain_error),
-        _per(own, np.square(final)),
+        np.where(better, value, plain), slope * final, plain, slope * error, _per(own, np.square(final))
     )
 
 
@@ -303,23 +419,34 @@ def _below(columns: Columns, limit: np.ndarray) -> Columns:
     )
 
 
-def _surrogate_mass(columns: Columns, parts: Sequence[Part], limit: np.ndarray) -> np.ndarray:
-    """Return the probability of values up to a limit under the surrogates, ``(k,)``."""
-    found = np.zeros(len(limit))
+def _mass_between(
+    columns: Columns, parts: Sequence[Part], below: np.ndarray, above: np.ndarray
+) -> np.ndarray:
+    """Return the probability of values between two limits ``(k,)``: the surrogate's, divided by w there.
+
+    The surrogate's is known well, and w hardly varies, so this is more precise than the share of the draws.
+    """
+    controls = columns.draws if columns.controls is None else columns.controls
+    found = np.zeros(len(below))
     for part, points in zip(parts, columns.points, strict=True):
         share = len(part.chains) / len(columns.draws)
-        found += share * part.points.expectation(points <= limit)[0]
+        own = controls[part.chains]
+        inside = (own > below) & (own <= above)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            weight = np.sum(part.weights[:, :, None] * inside, axis=(0, 1)) / inside.sum(axis=(0, 1))
+        found += share * part.points.expectation((points > below) & (points <= above))[0] / weight
     return found
 
 
-def _own_mass(columns: Columns, parts: Sequence[Part], limit: np.ndarray, beta: np.ndarray) -> np.ndarray:
-    """Return the means of f - beta w g over the draws, ``(k,)``, for indicators f and g of values up to a limit."""
-    controls = columns.draws if columns.controls is None else columns.controls
-    found = (columns.draws <= limit).mean(axis=(0, 1))
-    for part in parts:
-        share = len(part.chains) / len(columns.draws)
-        below = controls[part.chains] <= limit
-        found -= share * beta * np.mean(part.weights[:, :, None] * below, axis=(0, 1))
+def _mass(columns: Columns, parts: Sequence[Part], limit: np.ndarray, beta: np.ndarray) -> np.ndarray:
+    """Return the probability of values up to a limit ``(k,)``: the mean of the series z of the indicators."""
+    at_limit = _below(columns, limit)
+    controls = at_limit.draws if at_limit.controls is None else at_limit.controls
+    found = at_limit.draws.mean(axis=(0, 1))
+    for part, points in zip(parts, at_limit.points, strict=True):
+        away = controls[part.chains] - part.points.expectation(points)[0]
+        lost = np.mean(part.weights[:, :, None] * away, axis=1)
+        found -= np.sum(beta[part.chains] * lost, axis=0) / len(columns.draws)
     return np.asarray(found)
 
 

@@ -147,7 +147,8 @@ def sharpening(
         points = draw_from_surrogate(surrogate, kernel, position, seed, are_enough)
     if points is None:
         return done("no mixture of normals covers the surrogate's posterior well enough")
-    part, reason = Part(every, discrepancy, points, surrogate, unseen), _heavy_tail(discrepancy)
+    part = Part(every, discrepancy, exact.potential - discrepancy, points, surrogate, unseen)
+    reason = _heavy_tail(discrepancy)
     parts, gain = ([], np.ones(1)) if reason else ([part], _gain(exact, [part]))
     if training is not None and n_chains > 1 and not np.median(gain) > _GAIN_ENOUGH:
         halves = _halves(part, exact, training, seed)
@@ -169,7 +170,8 @@ def _halves(part: Part, exact: ExactDraws, training: TrainingSet, seed: int) -> 
         discrepancy = exact.discrepancy(again, own)
         if not np.isfinite(discrepancy).all() or _heavy_tail(discrepancy):
             return []
-        found.append(Part(own, discrepancy, part.points.reweighted(again), again, part.unseen))
+        predicted, points = exact.potential[own] - discrepancy, part.points.reweighted(again)
+        found.append(Part(own, discrepancy, predicted, points, again, part.unseen))
     return found
 
 
@@ -215,7 +217,7 @@ def _enough(
 
     def are_enough(points: SurrogateDraws) -> bool:
         here = exact.parameters(points.position)
-        part = Part(np.arange(len(values)), discrepancy, points)
+        part = Part(np.arange(len(values)), discrepancy, exact.potential - discrepancy, points)
         for draws, others, usual, limit in zip(
             (values, squares), (here, np.square(here - middle)), plain, limits, strict=True
         ):

@@ -27,6 +27,9 @@ from leapwise.surrogates.compiled_radial import BatchFunction
 
 #: Independent sets of points. A guess: their spread is known to a quarter.
 N_SETS = 8
+#: The spread of so few sets has a t distribution with seven degrees of freedom. This is its variance, which makes normal
+#: intervals wide enough.
+_SPREAD_OF_FEW = (N_SETS - 1) / (N_SETS - 3)
 #: Numbers of normals that are tried, and points of the trial. Guesses; a power of two.
 _NUMBERS_OF_NORMALS, _TRIAL = (1, 2, 4, 8), 4096
 #: A mixture is good enough if so much of its points is effective, and more normals are tried as long as they raise that
@@ -93,14 +96,14 @@ class SurrogateDraws:
         mean = sums.sum(axis=0)
         # Of a ratio of sums, to first order.
         away = (sums - share[:, None] * mean) * len(share)
-        return mean, np.square(away).sum(axis=0) / (len(share) * (len(share) - 1))
+        return mean, _SPREAD_OF_FEW * np.square(away).sum(axis=0) / (len(share) * (len(share) - 1))
 
     def log_normaliser(self) -> tuple[float, float]:
         """Return log Z_s and its standard error."""
         n = len(self.log_constants)
         value = float(logsumexp(self.log_constants) - np.log(n))
         relative = np.exp(self.log_constants - value)
-        return value, float(relative.std(ddof=1) / np.sqrt(n))
+        return value, float(np.sqrt(_SPREAD_OF_FEW * relative.var(ddof=1) / n))
 
     def first(self, n: int) -> SurrogateDraws:
         """Return at most n points, at least one of each set; the constants are still those of all."""

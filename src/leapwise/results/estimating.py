@@ -306,7 +306,8 @@ def _outputs(run: Run, names: list[str], parts: list[Part]) -> Chosen:
             if not both.any():
                 continue
             few = part.points.first(_MAX_NUMBERS // len(which))
-            found.append(Part(part.chains[both], part.discrepancy[both][:, ::every], few, part.surrogate))
+            at_outputs_kept = (each[both][:, ::every] for each in (part.discrepancy, part.predicted))
+            found.append(Part(part.chains[both], *at_outputs_kept, few, part.surrogate, part.unseen))
             here = few.position.reshape(-1, few.position.shape[2])[:, inputs]
             points.append(emulator.outputs(here).reshape(*few.log_weight.shape, -1))
     return variables, Columns(values, points, controls), found
