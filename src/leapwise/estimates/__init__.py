@@ -3,7 +3,7 @@
 Draws are arrays here: this package does not know what a `Run` is. `leapwise.results.estimates` brings the two together.
 """
 
-from leapwise.estimates.sharpen import (
+from leapwise.estimates.control_variate import (
     Columns,
     Figure,
     Figures,
@@ -13,7 +13,7 @@ from leapwise.estimates.sharpen import (
     means,
     monte_carlo_errors,
 )
-from leapwise.estimates.sharpening import ExactDraws, Sharpening, log_evidence, sharpening
+from leapwise.estimates.parts import ExactDraws, Sharpening, find_parts, log_evidence
 
 __all__ = [
     "Columns",
@@ -24,8 +24,8 @@ __all__ = [
     "Sharpening",
     "corrected",
     "figures",
+    "find_parts",
     "log_evidence",
     "means",
     "monte_carlo_errors",
-    "sharpening",
 ]

@@ -27,8 +27,8 @@ from leapwise.surrogates.compiled_radial import BatchFunction
 
 #: Independent sets of points. A guess: their spread is known to a quarter.
 N_SETS = 8
-#: The spread of so few sets has a t distribution with seven degrees of freedom. This is its variance, which makes normal
-#: intervals wide enough.
+#: The mean of so few sets has a t distribution with seven degrees of freedom. This is its variance, with which normal
+#: intervals are wide enough.
 _SPREAD_OF_FEW = (N_SETS - 1) / (N_SETS - 3)
 #: Numbers of normals that are tried, and points of the trial. Guesses; a power of two.
 _NUMBERS_OF_NORMALS, _TRIAL = (1, 2, 4, 8), 4096
@@ -196,7 +196,7 @@ def _best_proposal(
     """Return the proposal with most effective points, and whether it is good enough to be used alone."""
     from arviz_stats.base import array_stats  # takes a second to import, and only results need it
 
-    best, chosen, pareto_k = 0.0, None, np.inf
+    best, chosen, is_good = 0.0, None, False
     for n_normals in _NUMBERS_OF_NORMALS:
         proposal = fit_proposal(draws, n_normals, rng)
         if proposal is None:
@@ -207,12 +207,13 @@ def _best_proposal(
             continue
         weights = np.exp(logs - logs.max())
         effective, before = float(weights.sum() ** 2 / np.square(weights).sum() / _TRIAL), best
-        if effective > best:
-            k = array_stats.pareto_khat(weights[None], chain_axis=0, draw_axis=1, r_eff=1.0, tail="right")
-            best, chosen, pareto_k = effective, proposal, float(k)
-        if best > _GOOD or effective < _LEAST_RISE * before:
+        k = float(array_stats.pareto_khat(weights[None], chain_axis=0, draw_axis=1, r_eff=1.0, tail="right"))
+        covers = effective > _LEAST_EFFECTIVE and k < _MAX_PARETO_K
+        if (covers, effective) > (is_good, best):
+            best, chosen, is_good = effective, proposal, covers
+        if is_good and (best > _GOOD or effective < _LEAST_RISE * before):
             break
-    return chosen, best > _LEAST_EFFECTIVE and pareto_k < _MAX_PARETO_K
+    return chosen, is_good
 
 
 def _by_importance(

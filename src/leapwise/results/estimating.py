@@ -14,8 +14,7 @@ from rich.console import Console
 
 from leapwise.checks import require_real
 from leapwise.errors import InputError
-from leapwise.estimates import Columns, ExactDraws, Part, Sharpening, figures, log_evidence
-from leapwise.estimates import sharpening as find_parts
+from leapwise.estimates import Columns, ExactDraws, Part, Sharpening, figures, find_parts, log_evidence
 from leapwise.kernels.free_moves import surrogate_part
 from leapwise.results.diagnostics import MAX_RHAT, RHAT_OF_FEW
 from leapwise.results.estimates import Estimates, Evidence, Precision
@@ -92,7 +91,7 @@ def sharpening_of(
     cross_fit : bool
         Whether surrogates may be trained again on the draws.
     least_variance : float
-        As for `leapwise.estimates.sharpening`.
+        As for `leapwise.estimates.parts`.
     before : Sharpening, optional
         That of the first draws of the same run, whose points of the surrogate are used again.
     """
@@ -306,8 +305,8 @@ def _outputs(run: Run, names: list[str], parts: list[Part]) -> Chosen:
             if not both.any():
                 continue
             few = part.points.first(_MAX_NUMBERS // len(which))
-            at_outputs_kept = (each[both][:, ::every] for each in (part.discrepancy, part.predicted))
-            found.append(Part(part.chains[both], *at_outputs_kept, few, part.surrogate, part.unseen))
+            discrepancy, predicted = (each[both][:, ::every] for each in (part.discrepancy, part.predicted))
+            found.append(Part(part.chains[both], discrepancy, predicted, few, part.surrogate, part.unseen))
             here = few.position.reshape(-1, few.position.shape[2])[:, inputs]
             points.append(emulator.outputs(here).reshape(*few.log_weight.shape, -1))
     return variables, Columns(values, points, controls), found

@@ -57,7 +57,7 @@ def test_errors_are_right_for_any_surrogate(rng, shift, scale, memory):
 
 @pytest.mark.parametrize("steepness", [0.9, 0.7, 0.5, 1.2])
 def test_a_surrogate_that_is_too_flat_or_steep_far_out(rng, steepness):
-    """The density of a Gumbel variable to a power: w rises in the tail, where few draws are. What these do not show counts."""
+    """The density of a Gumbel variable to a power: w rises in the tail, where few draws are."""
     covered, plain_covered = [], []
     true = np.array([np.euler_gamma, np.pi**2 / 6.0])
     for _ in range(REPLICATIONS):
@@ -161,7 +161,7 @@ def test_wide_columns_are_treated_in_parts(rng, monkeypatch):
     part = Part(np.arange(4), 0.05 * rng.standard_normal((4, 100)), np.zeros((4, 100)), points)
     columns = Columns(x, [points.position])
     whole = figures(columns, [part], (0.5,))
-    monkeypatch.setattr("leapwise.estimates.sharpen._MAX_NUMBERS", 3200)
+    monkeypatch.setattr("leapwise.estimates.control_variate._MAX_NUMBERS", 3200)
     by_parts = figures(columns, [part], (0.5,))
     for one, other in zip(whole.mean + whole.sd, by_parts.mean + by_parts.sd, strict=True):
         np.testing.assert_allclose(one, other)

@@ -21,10 +21,10 @@ The squared standard error has four parts:
 - that of :math:`\mathrm{E}_s f`, which is known from independent sets of points;
 - for regions that no draw shows, the variance of f times the squared share of proposals where w is larger than at all
   draws (at least 1 / n);
-- for tails that no draw has reached yet (`_Beyond`). A surrogate that is too flat has much mass there, where w is large.
-  The draws then show neither the mean of the series nor its variance. There w is taken to go on as it rises
-  towards the outermost draws, and what this adds to the variance and to the mean counts as error. Where w does not rise
-  it adds next to nothing.
+- for tails that no draw has reached yet (`_Beyond`). A surrogate that is too flat has much mass there, with large w.
+  The draws then show neither the mean of the series nor its variance. There w is taken to go on as it rises towards the
+  outermost draws, and what this adds to the variance and to the mean counts as error. Where w does not rise it adds
+  next to nothing.
 
 Figures other than means follow from means of functions of f: a standard deviation from that of squares about the mean,
 a quantile by inverting estimated probabilities. Where the control is another function g than f, as an emulated output
@@ -52,7 +52,7 @@ _MAX_NUMBERS = 1 << 24
 _ROUNDS = 3
 #: With fewer draws of each chain there is no standard error.
 MIN_DRAWS = 4
-#: The outermost draws, whose mean weight says how w rises with the distance. A guess: their mean varies by a third of w.
+#: The outermost draws, whose mean weight says how w rises with the distance. A guess: fewer would be noisy.
 _OUTERMOST = 10
 
 
@@ -284,7 +284,7 @@ class _Beyond(NamedTuple):
 
     part: int
     direction: int
-    where: tuple[np.ndarray, np.ndarray, np.ndarray]
+    where: tuple[np.ndarray, ...]
     mass: np.ndarray
     weight: np.ndarray
 

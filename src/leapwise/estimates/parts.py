@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from leapwise.adaptation.selection import is_numerical
-from leapwise.estimates.sharpen import Columns, Part, corrected, means, monte_carlo_errors
+from leapwise.estimates.control_variate import Columns, Part, corrected, means, monte_carlo_errors
 from leapwise.estimates.surrogate_draws import SurrogateDraws, draw_from_surrogate
 from leapwise.surrogates import Fitted, QuadraticNetwork, TrainingSet
 from leapwise.surrogates.compiled import compile_surrogate
@@ -102,7 +102,7 @@ class Sharpening:
     seconds: float = 0.0
 
 
-def sharpening(
+def find_parts(
     kernel: object,
     surrogate: Fitted,
     exact: ExactDraws,
