@@ -19,8 +19,9 @@ The squared standard error has four parts:
 
 - that of the series, autocorrelation included, and never below that of as many independent draws;
 - that of :math:`\mathrm{E}_s f`, which is known from independent sets of points;
-- for regions that no draw shows, the variance of f times the squared share of proposals where w is larger than at all
-  draws (at least 1 / n);
+- for regions that no draw shows, which are 1 / n of the posterior on average: f is taken to be there as far from its
+  mean as at the draws whose potential is largest, and its surrogate to be wrong. The share is larger if at more
+  proposals than that w was larger than at all draws;
 - for tails that no draw has reached yet (`_Beyond`). A surrogate that is too flat has much mass there, with large w.
   The draws then show neither the mean of the series nor its variance. There w is taken to go on as it rises towards the
   outermost draws, and what this adds to the variance and to the mean counts as error. Where w does not rise it adds
@@ -259,10 +260,17 @@ def _squared_error(
     """Return the squared standard error of the mean of the series z, with all of its four parts."""
     n = series.shape[0] * series.shape[1]
     share = max([1.0 / n, *(part.unseen for part in parts)])
-    regions = columns.draws.var(axis=(0, 1)) * share**2
+    regions = share**2 * np.max([_of_outermost(columns.draws, part) for part in parts], axis=0)
     tails = sum(np.square(bias) + more / n for bias, more in _tails(columns, parts, beyond, beta))
     own = np.square(monte_carlo_errors(series, cautious=True))
     return np.asarray(own + variance + regions + tails)
+
+
+def _of_outermost(draws: np.ndarray, part: Part) -> np.ndarray:
+    """Return the mean squared distance from the mean, of the draws whose potential is largest."""
+    away = np.square(draws[part.chains] - draws.mean(axis=(0, 1))).reshape(-1, draws.shape[2])
+    outer = min(_OUTERMOST, len(away))
+    return np.asarray(away[np.argpartition(part.predicted.ravel(), -outer)[-outer:]].mean(axis=0))
 
 
 class _Beyond(NamedTuple):

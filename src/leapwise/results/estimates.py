@@ -106,8 +106,10 @@ class Estimates:
                 f"there is no estimate of {name!r}, only of {', '.join(names)}; take one of these"
             )
         mean, sd, each = self.figures.mean, self.figures.sd, self.figures.quantiles
-        quantiles = np.array([one.value for one in each]).reshape(len(each), -1)
-        errors = np.array([one.error for one in each]).reshape(len(each), -1)
+        quantiles, errors = (
+            np.array([getattr(one, key) for one in each]).reshape(len(each), len(mean.value))
+            for key in ("value", "error")
+        )
         rows = (mean.value, mean.error, sd.value, sd.error, quantiles, errors, mean.effective, mean.gain)
         return Estimate(*(split(self.variables, row)[name] for row in rows))
 

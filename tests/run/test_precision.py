@@ -1,0 +1,125 @@
+"""`sample(precision=)`: draws until errors are small enough, from a chain that does not know when it will stop."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import leapwise as lw
+from leapwise.errors import InputError
+from leapwise.results.estimating import PrecisionCheck
+from leapwise.testing import gumbel
+
+TARGET = gumbel(2).target
+
+
+def short(**settings) -> lw.Run:
+    return lw.sample(TARGET, **({"draws": 400, "random_seed": 1, "progressbar": False} | settings))
+
+
+@pytest.fixture(scope="module")
+def run() -> lw.Run:
+    return short(precision=0.03)
+
+
+def test_it_stops_when_errors_are_small_enough(run):
+    assert run.precision.is_reached and run.precision.asked == 0.03
+    assert run.complete and run.draws.shape[1] < 400
+    found = run.estimate()["x"]
+    worst = max((found.mcse_mean / found.sd).max(), (found.mcse_sd / found.sd).max())
+    assert worst == pytest.approx(run.precision.reached, rel=0.05) and worst < 0.032
+    assert run.settings["precision"] == 0.03
+    text = str(run.summary())
+    assert "precision 0.03 was asked for" in text and "Draw more" not in text
+
+
+def test_draws_are_the_first_of_a_run_without_it(run):
+    whole = short()
+    n = run.draws.shape[1]
+    np.testing.assert_array_equal(run.draws, whole.draws[:, :n])
+
+
+def test_a_harder_one_takes_more(run):
+    more = short(precision=0.012)
+    assert more.draws.shape[1] > run.draws.shape[1]
+    np.testing.assert_array_equal(run.draws, more.draws[:, : run.draws.shape[1]])
+
+
+def test_one_that_is_not_reached_warns():
+    run = short(precision=1e-6, draws=30)
+    assert not run.precision.is_reached and run.draws.shape[1] == 30
+    assert any("precision 1e-06 was not reached" in each for each in run.summary().warnings)
+
+
+def test_without_a_surrogate():
+    run = short(method=lw.HMC(0.4, 6), tune=50, precision=0.15)
+    assert run.precision.is_reached and run.draws.shape[1] < 400
+    plain = run.estimate(plain=True)["x"]
+    assert max((plain.mcse_mean / plain.sd).max(), (plain.mcse_sd / plain.sd).max()) <= 0.15
+
+
+def test_with_a_limit_of_evaluations():
+    run = short(precision=1e-6, max_evaluations=300, draws=2000)
+    assert run.cost.n_exact <= 300 and not run.precision.is_reached
+
+
+def test_threads_and_one_thread_are_alike(run):
+    def slow(x):
+        return TARGET.evaluate(x[None], gradient=False).log_density[0]
+
+    target = lw.Target(slow, dim=2)
+    one, two = (
+        lw.sample(target, 300, precision=0.05, random_seed=1, progressbar=False, **settings)
+        for settings in ({}, {"executor": "threads", "cores": 2})
+    )
+    np.testing.assert_array_equal(one.draws, two.draws)
+
+
+@pytest.mark.parametrize("given", [0.0, -0.1, 1.0, np.nan, np.inf, "fine", [0.1, 0.2], True])
+def test_what_is_no_precision(given):
+    def never(x):
+        raise AssertionError("evaluated")
+
+    with pytest.raises(InputError, match="precision"):
+        lw.sample(lw.Target(never, dim=1), precision=given)
+
+
+class TestLedger:
+    def test_a_resumed_run_stops_where_an_uninterrupted_one_does(self, run, tmp_path):
+        short(precision=0.03, ledger=tmp_path / "a.ledger", draws=10)  # too few
+        again = lw.resume(tmp_path / "a.ledger", TARGET, draws=400, precision=0.03, progressbar=False)
+        assert again.draws.shape[1] == run.draws.shape[1] or not np.array_equal(
+            again.draws[:, :5], run.draws[:, :5]
+        )
+        assert again.precision.is_reached
+
+    def test_the_precision_of_the_last_call_is_taken(self, tmp_path):
+        path = tmp_path / "a.ledger"
+        first = short(precision=0.03, ledger=path)
+        again = lw.resume(path, TARGET, progressbar=False)
+        np.testing.assert_array_equal(again.draws, first.draws)
+        assert again.precision == first.precision
+        assert again.cost.n_exact == first.cost.n_exact
+        assert lw.inspect_ledger(path).phase == "complete"
+        more = lw.resume(path, TARGET, precision=0.015, progressbar=False)
+        assert more.draws.shape[1] > first.draws.shape[1]
+        np.testing.assert_array_equal(more.draws[:, : first.draws.shape[1]], first.draws)
+
+    def test_saved_and_loaded(self, run, tmp_path):
+        run.save(tmp_path / "run.nc")
+        again = lw.load(tmp_path / "run.nc")
+        assert again.precision == run.precision
+        assert str(again.summary()) == str(run.summary())
+
+
+class TestCheck:
+    def test_numbers_of_draws(self):
+        check = PrecisionCheck(0.03)
+        assert check.first(4, 1000) == 25 and check.first(1, 1000) == 100 and check.first(50, 1000) == 20
+        assert check.first(4, 10) == 10
+        # Nothing is known yet: twice as many. Close to the precision: at least a fifth more.
+        assert check.following(100) == 200
+        check.result = check.result._replace(reached=0.031)
+        assert check.following(100) == 120
+        check.result = check.result._replace(reached=0.037)
+        assert 140 < check.following(100) < 170
