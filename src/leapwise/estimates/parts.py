@@ -23,8 +23,8 @@ from leapwise.surrogates.quadratic import FittedQuadratic
 #: Largest Pareto k of the weights at the draws. With n draws means of weights are known up to 1 - 1 / log10(n), and
 #: never above 0.7 (Vehtari et al. 2024, section 3.2.4).
 MAX_PARETO_K = 0.7
-#: Weights that vary less than this need no check of their tail. A guess: their sum is then known well even if the tail is
-#: heavy, and errors have terms of their own for what no draw shows.
+#: Weights that vary less than this need no check of their tail. A guess: their mean is then known well even if the tail
+#: is heavy, and errors have terms of their own for what no draw shows.
 _ALIKE = 0.1
 #: Estimates are plain if the weight is larger at more proposals than at all draws: than the first number, plus the
 #: second for each unit of the largest weight. About one is expected for each unit: the last 1 / n of the posterior's
