@@ -3,17 +3,9 @@
 Draws are arrays here: this package does not know what a `Run` is. `leapwise.results.estimates` brings the two together.
 """
 
-from leapwise.estimates.control_variate import (
-    Columns,
-    Figure,
-    Figures,
-    Part,
-    corrected,
-    figures,
-    means,
-    monte_carlo_errors,
-)
+from leapwise.estimates.figure import Figure, Figures, figures, means
 from leapwise.estimates.parts import ExactDraws, Sharpening, find_parts, log_evidence
+from leapwise.estimates.series import Columns, Part, corrected, monte_carlo_errors
 
 __all__ = [
     "Columns",

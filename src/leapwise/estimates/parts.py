@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from leapwise.adaptation.selection import is_numerical
-from leapwise.estimates.control_variate import Columns, Part, corrected, means, monte_carlo_errors
+from leapwise.estimates.figure import means
+from leapwise.estimates.series import Columns, Part, corrected, monte_carlo_errors
 from leapwise.estimates.surrogate_draws import SurrogateDraws, draw_from_surrogate
 from leapwise.surrogates import Fitted, QuadraticNetwork, TrainingSet
 from leapwise.surrogates.compiled import compile_surrogate

@@ -161,7 +161,7 @@ def test_wide_columns_are_treated_in_parts(rng, monkeypatch):
     part = Part(np.arange(4), 0.05 * rng.standard_normal((4, 100)), np.zeros((4, 100)), points)
     columns = Columns(x, [points.position])
     whole = figures(columns, [part], (0.5,))
-    monkeypatch.setattr("leapwise.estimates.control_variate._MAX_NUMBERS", 3200)
+    monkeypatch.setattr("leapwise.estimates.figure._MAX_NUMBERS", 3200)
     by_parts = figures(columns, [part], (0.5,))
     for one, other in zip(whole.mean + whole.sd, by_parts.mean + by_parts.sd, strict=True):
         np.testing.assert_allclose(one, other)

@@ -1,0 +1,109 @@
+"""What the draws do not show: two parts of the squared standard error of a sharpened mean.
+
+- Regions beyond the outermost draws, which are 1 / n of the posterior on average. There f is taken to be as far from
+  its mean as at the draws whose potential is largest, and the surrogate to be wrong. The share is larger if at more
+  proposals than that w was larger than at all draws.
+- Tails of the surrogate that no draw has reached yet. A surrogate that is too flat has much mass there, with large w.
+  The draws then show neither the mean of the corrected series nor its variance. There w is taken to go on as it rises
+  towards the outermost draws, and what this adds to the variance and to the mean counts as error. Where w does not
+  rise it adds next to nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from leapwise.estimates.series import Columns, Part
+
+#: The outermost draws. Their mean weight says how w rises with the distance. A guess: fewer would be noisy.
+_OUTERMOST = 10
+
+
+def regions(columns: Columns, parts: Sequence[Part]) -> np.ndarray:
+    """Return what regions beyond the outermost draws add to the squared error of each mean ``(k,)``."""
+    draws = columns.draws
+    n, centre = draws.shape[0] * draws.shape[1], draws.mean(axis=(0, 1))
+    share = max([1.0 / n, *(part.unseen for part in parts)])
+    outermost = []
+    for part in parts:
+        away = np.square(draws[part.chains] - centre).reshape(-1, draws.shape[2])
+        outer = min(_OUTERMOST, len(away))
+        outermost.append(away[np.argpartition(part.predicted.ravel(), -outer)[-outer:]].mean(axis=0))
+    return np.asarray(share**2 * np.max(outermost, axis=0))
+
+
+class Beyond(NamedTuple):
+    """Points of a part's surrogate that are farther out than all draws: above, below, or by their potential.
+
+    Attributes
+    ----------
+    part : int
+        Which part.
+    direction : int
+        0 for above, 1 for below, 2 for the potential.
+    where : tuple of ndarray
+        Indices of sets, points and columns.
+    mass : ndarray
+        Probability of each under the surrogate.
+    weight : ndarray
+        w there, if it goes on as it rises towards the outermost draws.
+    """
+
+    part: int
+    direction: int
+    where: tuple[np.ndarray, ...]
+    mass: np.ndarray
+    weight: np.ndarray
+
+
+def beyond_draws(columns: Columns, parts: Sequence[Part]) -> list[Beyond]:
+    """Return the points in tails that no draw has reached; log w is taken to be linear in the distance there."""
+    found, k = [], columns.draws.shape[2]
+    controls = columns.draws if columns.controls is None else columns.controls
+    centre = controls.mean(axis=(0, 1))
+    for which, (part, points) in enumerate(zip(parts, columns.points, strict=True)):
+        here = controls[part.chains].reshape(-1, k) - centre
+        middle = part.predicted.mean()
+        distances = (
+            (here, points - centre),
+            (-here, centre - points),
+            (part.predicted.reshape(-1, 1) - middle, (part.points.potential - middle)[:, :, None]),
+        )
+        log_weight = part.log_weights.ravel()
+        usual, outer = log_weight.mean(), min(_OUTERMOST, len(here))
+        for direction, (draws, others) in enumerate(distances):
+            is_beyond = (others > draws.max(axis=0)) & (part.points.weights > 0.0)[:, :, None]
+            where = np.nonzero(np.broadcast_to(is_beyond, (*is_beyond.shape[:2], k)))
+            outermost = np.argpartition(draws, -outer, axis=0)[-outer:]
+            with np.errstate(all="ignore"):
+                rise = (log_weight[outermost].mean(axis=0) - usual) / np.take_along_axis(
+                    draws, outermost, axis=0
+                ).mean(axis=0)
+                column = where[2] if draws.shape[1] == k else np.zeros_like(where[2])
+                weight = np.exp(usual + rise[column] * others[where[0], where[1], column])
+            found.append(Beyond(which, direction, where, part.points.weights[where[:2]], weight))
+    return found
+
+
+def tails(columns: Columns, parts: Sequence[Part], beyond: Sequence[Beyond], beta: np.ndarray) -> np.ndarray:
+    """Return what the tails of the surrogate beyond all draws add to the squared error of each mean ``(k,)``.
+
+    The posterior's density is that of the surrogate over w there, and z - E f = (f - E f) (1 - beta w). The sums over
+    the points are what the tail adds to the mean of z, and to its variance.
+    """
+    n_chains, n_draws, k = columns.draws.shape
+    centre = (columns.draws if columns.controls is None else columns.controls).mean(axis=(0, 1))
+    means, variances = np.zeros((2, 3, k))  # of each direction
+    for each in beyond:
+        part, column = parts[each.part], each.where[2]
+        share = len(part.chains) / n_chains
+        away = columns.points[each.part][each.where] - centre[column]
+        with np.errstate(all="ignore"):
+            lost = away * (1.0 - beta[part.chains].mean(axis=0)[column] * each.weight)
+            mass = share * each.mass / each.weight
+            means[each.direction] += np.bincount(column, mass * lost, k)
+            variances[each.direction] += np.bincount(column, mass * np.square(lost), k)
+    return np.asarray(np.sum(np.square(means) + variances / (n_chains * n_draws), axis=0))
