@@ -321,7 +321,7 @@ def evidence(run: Run) -> Evidence:
         return run.stored_evidence
     reason = plain_reason(run, modes_matter=False)
     found = run.sharpening
-    if not reason and run.sharpening.reason == plain_reason(run):  # several modes, which do not matter here
+    if not reason and plain_reason(run):  # several modes, which do not matter here
         found = sharpening_of(run, "")
     reason = reason or found.reason
     value, error = (np.nan, np.nan) if reason else log_evidence(found.parts)
