@@ -155,6 +155,27 @@ class TestSharpening:
         found = find_parts(self.kernel(surrogate), surrogate, self.exact_draws(rng, proposed=proposed), 1)
         assert not found.parts and "50 of 800 proposals" in found.reason
 
+    def test_mass_of_the_surrogate_far_from_all_draws(self, rng):
+        """A second mode that no chain can reach: no draw and no proposal shows it, but the points do."""
+
+        class Two(Analytic):
+            def potential_and_gradient(self, position):
+                value, slope = super().potential_and_gradient(position)
+                other, other_slope = super().potential_and_gradient(position - 40.0)
+                there = other < value
+                return np.where(there, other, value), np.where(there[:, None], other_slope, slope)
+
+        surrogate, exact = Two(gumbel(2)), self.exact_draws(rng)
+        points = draw_from_surrogate(
+            surrogate,
+            self.kernel(surrogate),
+            np.concatenate([exact.position.reshape(-1, 2), gumbel(2).draw(rng, 800) + 40.0]),
+            1,
+            lambda points: True,
+        )
+        found = find_parts(self.kernel(surrogate), surrogate, exact, 1, points=points)
+        assert not found.parts and "of its mass beyond all draws" in found.reason
+
     def test_weights_with_a_heavy_tail(self, rng):
         class Flat(Analytic):
             def potential_and_gradient(self, position):

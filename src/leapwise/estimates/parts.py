@@ -16,6 +16,7 @@ from leapwise.adaptation.selection import is_numerical
 from leapwise.estimates.figure import means
 from leapwise.estimates.series import Columns, Part, corrected, monte_carlo_errors
 from leapwise.estimates.surrogate_draws import SurrogateDraws, draw_from_surrogate
+from leapwise.estimates.unseen import mass_beyond, too_much_beyond
 from leapwise.surrogates import Fitted, QuadraticNetwork, TrainingSet
 from leapwise.surrogates.compiled import compile_surrogate
 from leapwise.surrogates.outputs import FittedOutputs
@@ -36,6 +37,9 @@ _BEYOND, _BEYOND_PER_WEIGHT = 4, 3
 _SHARE, _SHARE_OF_PLAIN = 0.1, 0.01
 #: Cross-fitting is tried if the median gain is below this: otherwise figures are precise enough. A guess.
 _GAIN_ENOUGH = 100.0
+#: A surrogate is trained again on at most so many further evaluations; a quadratic, which is cheaper, on as many as keep
+#: rows times squared features below a limit, and not if it has very many features. Guesses, for about a second.
+_MAX_MORE, _MAX_WORK, _MAX_FEATURES = 4000, 1e10, 2500
 #: Hidden units of a quadratic that is trained again with the draws. A guess, as in `leapwise.adaptation.settings`.
 _N_HIDDEN = 100
 
@@ -150,7 +154,7 @@ def find_parts(
     if points is None:
         return done("no mixture of normals covers the surrogate's posterior well enough")
     part = Part(every, discrepancy, exact.potential - discrepancy, points, surrogate, unseen)
-    reason = _heavy_tail(discrepancy)
+    reason = _heavy_tail(discrepancy) or _mass_elsewhere(exact, part)
     parts, gain = ([], np.ones(1)) if reason else ([part], _gain(exact, [part]))
     if training is not None and n_chains > 1 and not np.median(gain) > _GAIN_ENOUGH:
         halves = _halves(part, exact, training, seed)
@@ -170,10 +174,12 @@ def _halves(part: Part, exact: ExactDraws, training: TrainingSet, seed: int) -> 
         if again is None:
             return []
         discrepancy = exact.discrepancy(again, own)
-        if not np.isfinite(discrepancy).all() or _heavy_tail(discrepancy):
+        if not np.isfinite(discrepancy).all():
             return []
         predicted, points = exact.potential[own] - discrepancy, part.points.reweighted(again)
         found.append(Part(own, discrepancy, predicted, points, again, part.unseen))
+        if _heavy_tail(discrepancy) or _mass_elsewhere(exact, found[-1]):
+            return []
     return found
 
 
@@ -204,6 +210,19 @@ def _heavy_tail(discrepancy: np.ndarray) -> str:
         ""
         if k < limit
         else f"the weights of the draws have a heavy tail (Pareto k {k:.2f}, above {limit:.2f})"
+    )
+
+
+def _mass_elsewhere(exact: ExactDraws, part: Part) -> str:
+    """Return that the surrogate has much mass beyond all draws, if it has."""
+    draws = exact.parameters(exact.position)
+    share = mass_beyond(part, draws, exact.parameters(part.points.position))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        effective = np.nanmin(draws.var(axis=(0, 1)) / np.square(monte_carlo_errors(draws)))
+    return (
+        f"the surrogate has {100 * share:.3g}% of its mass beyond all draws"
+        if too_much_beyond(share, float(effective))
+        else ""
     )
 
 
@@ -249,8 +268,13 @@ def retrained(
     """
     try:
         if isinstance(surrogate, FittedQuadratic):
+            n_features = (training.dim + 1) * (training.dim + 2) // 2 + _N_HIDDEN
+            if len(training) + len(more) < 2 * n_features or n_features > _MAX_FEATURES:
+                return None
+            rows = int(_MAX_WORK / n_features**2)
             recipe = QuadraticNetwork(n_hidden=_N_HIDDEN, radial=True, whitening=surrogate.whitening)
-            return recipe.fit(training.join(more), rng)
+            return recipe.fit(training.join(_some(more, rows)), rng)
+        more = _some(more, _MAX_MORE)
         if isinstance(surrogate, FittedOutputs):  # all rows at once are quicker than `update`
             everything = surrogate.training.join(more)
             return replace(surrogate, training=everything, solution=None, updater=None)
@@ -260,6 +284,12 @@ def retrained(
             return None
         raise
     return None if found is surrogate else found
+
+
+def _some(training: TrainingSet, most: int) -> TrainingSet:
+    """Return at most so many of the evaluations, evenly chosen."""
+    step = -(-len(training) // max(most, 1))
+    return training.rows(np.arange(0, len(training), step)) if step > 1 else training
 
 
 def log_evidence(parts: list[Part]) -> tuple[float, float]:

@@ -1,8 +1,8 @@
 """What the draws do not show: two parts of the squared standard error of a sharpened mean.
 
 - Regions beyond the outermost draws, which are 1 / n of the posterior on average. There f is taken to be as far from
-  its mean as at the draws whose potential is largest, and the surrogate to be wrong. The share is larger if at more
-  proposals than that w was larger than at all draws.
+  its mean as at the farthest of the draws with large potentials, and the surrogate to be wrong. The share is larger if
+  at more proposals than that w was larger than at all draws.
 - Tails of the surrogate that no draw has reached yet. A surrogate that is too flat has much mass there, with large w.
   The draws then show neither the mean of the corrected series nor its variance. There w is taken to go on as it rises
   towards the outermost draws, and what this adds to the variance and to the mean counts as error. Where w does not
@@ -20,6 +20,12 @@ from leapwise.estimates.series import Columns, Part
 
 #: The outermost draws. Their mean weight says how w rises with the distance. A guess: fewer would be noisy.
 _OUTERMOST = 10
+#: Share of the draws whose potentials are large. A guess: where few parameters matter, the farthest draws are among
+#: these; among many parameters each of these draws is as far from the mean of any one of them as most draws are.
+_LARGE = 0.02
+#: A surrogate is refused if its mass beyond all draws in some direction is more than so many effective draws stand for.
+#: That of a right one is the mass of one draw on average, and of more than 20 with a probability of e^-20.
+_MOST_BEYOND = 20.0
 
 
 def regions(columns: Columns, parts: Sequence[Part]) -> np.ndarray:
@@ -31,8 +37,32 @@ def regions(columns: Columns, parts: Sequence[Part]) -> np.ndarray:
     for part in parts:
         away = np.square(draws[part.chains] - centre).reshape(-1, draws.shape[2])
         outer = min(_OUTERMOST, len(away))
-        outermost.append(away[np.argpartition(part.predicted.ravel(), -outer)[-outer:]].mean(axis=0))
+        large = min(max(outer, int(_LARGE * len(away))), len(away))
+        away = away[np.argpartition(part.predicted.ravel(), -large)[-large:]]
+        outermost.append(np.partition(away, -outer, axis=0)[-outer:].mean(axis=0))
     return np.asarray(share**2 * np.max(outermost, axis=0))
+
+
+def mass_beyond(part: Part, draws: np.ndarray, points: np.ndarray) -> float:
+    """Return the largest share of the surrogate's mass that is beyond all draws, above or below in a column.
+
+    Parameters
+    ----------
+    part : Part
+    draws : ndarray of shape (chains, draws, k)
+        Values at all draws.
+    points : ndarray of shape (sets, n, k)
+        Values at the points of the surrogate.
+    """
+    lowest, highest = draws.min(axis=(0, 1)), draws.max(axis=(0, 1))
+    shares = [part.points.expectation(each)[0].max() for each in (points < lowest, points > highest)]
+    far = part.points.weights[part.points.potential > part.predicted.max()].sum()
+    return float(max(*shares, far))
+
+
+def too_much_beyond(share: float, effective: float) -> bool:
+    """Whether a surrogate has so much mass beyond all draws that it must be wrong there."""
+    return share * effective > _MOST_BEYOND
 
 
 class Beyond(NamedTuple):
