@@ -37,8 +37,8 @@ _BEYOND, _BEYOND_PER_WEIGHT = 4, 3
 _SHARE, _SHARE_OF_PLAIN = 0.1, 0.01
 #: Cross-fitting is tried if the median gain is below this: otherwise figures are precise enough. A guess.
 _GAIN_ENOUGH = 100.0
-#: A surrogate is trained again on at most so many further evaluations; a quadratic, which is cheaper, on as many as keep
-#: rows times squared features below a limit, and not if it has very many features. Guesses, for about a second.
+#: A surrogate is trained again on at most so many further evaluations; a quadratic, which is cheaper, on as many as
+#: keep rows times squared features below a limit, and not if it has very many features. Guesses, for about a second.
 _MAX_MORE, _MAX_WORK, _MAX_FEATURES = 4000, 1e10, 2500
 #: Hidden units of a quadratic that is trained again with the draws. A guess, as in `leapwise.adaptation.settings`.
 _N_HIDDEN = 100
