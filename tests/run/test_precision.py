@@ -8,6 +8,7 @@ import pytest
 import leapwise as lw
 from leapwise.errors import InputError
 from leapwise.results.estimating import PrecisionCheck
+from leapwise.run.request import Request
 from leapwise.testing import gumbel
 
 TARGET = gumbel(2).target
@@ -37,16 +38,21 @@ def test_it_stops_when_errors_are_small_enough(run):
     assert "precision 0.03 was asked for" in text and "Draw more" not in text
 
 
-def test_draws_are_the_first_of_a_run_without_it(run):
-    whole = short()
-    n = run.draws.shape[1]
-    np.testing.assert_array_equal(run.draws, whole.draws[:, :n])
+def test_stopping_does_not_change_the_chains(run, monkeypatch):
+    """The draws are the first of those that are made if no check ever says stop."""
+    monkeypatch.setattr(PrecisionCheck, "is_reached", property(lambda check: False))
+    whole = short(precision=0.03)
+    assert whole.draws.shape[1] == 400
+    np.testing.assert_array_equal(run.draws, whole.draws[:, : run.draws.shape[1]])
 
 
 def test_a_harder_one_takes_more(run):
-    more = short(precision=0.012)
-    assert more.draws.shape[1] > run.draws.shape[1]
-    np.testing.assert_array_equal(run.draws, more.draws[:, : run.draws.shape[1]])
+    assert short(precision=0.012, draws=2000).draws.shape[1] > run.draws.shape[1]
+
+
+def test_warm_up_plans_for_as_many_independent_draws_as_are_needed():
+    assert Request(TARGET, lw.Auto(), 4, 5000, None, 1, None, None, precision=0.05).planned_draws == 100
+    assert Request(TARGET, lw.Auto(), 4, 50, None, 1, None, None, precision=0.05).planned_draws == 50
 
 
 def test_one_that_is_not_reached_warns():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from dataclasses import dataclass, fields, is_dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -45,6 +46,13 @@ class Request:
     def n_tune(self) -> int:
         """Steps of warm-up, for methods that make some."""
         return DEFAULT_TUNE if self.tune is None else int(self.tune)
+
+    @property
+    def planned_draws(self) -> int:
+        """Draws of each chain that warm-up plans for: with a precision, as many as reach it if they are independent."""
+        if self.precision is None:
+            return int(self.draws)
+        return min(int(self.draws), math.ceil(1.0 / (self.precision**2 * self.chains)))
 
     def check(self) -> None:
         """Raise `InputError`, or `BudgetError`, if anything is wrong; nothing is evaluated."""

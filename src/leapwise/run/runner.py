@@ -129,7 +129,7 @@ class Runner:
     @property
     def _n_draws(self) -> int:
         """Draws of all chains that warm-up plans for: those of the call that began the run."""
-        draws = self.request.draws if self.store is None else self.store.planned_draws
+        draws = self.request.planned_draws if self.store is None else self.store.planned_draws
         return draws * self.streams.n_chains
 
     # Warm-up ---------------------------------------------------------------------------------------------------------

@@ -95,7 +95,7 @@ def sample(
         Stop before `draws` draws of each chain if the Monte Carlo standard errors of the mean and of the standard
         deviation of every parameter are at most so many standard deviations: 0.03 is about what 1000 independent draws
         give. The errors are those of `Run.estimate`, and are first computed after 100 draws of all chains. If they are
-        still larger at the end, a warning says so.
+        still larger at the end, a warning says so. Set `draws` high: it is a limit then.
     progressbar : bool, optional
         Whether to show progress; by default if standard error is a terminal.
     on_failure : {"raise", "reject"}

@@ -124,7 +124,7 @@ class RunStore:
             names=tuple(f"{names}[{i}]" for i in range(target.dim))
             if isinstance(names, str)
             else tuple(names),
-            settings=_settings(request, on_failure) | {"draws": int(request.draws), "apart": apart},
+            settings=_settings(request, on_failure) | {"draws": request.planned_draws, "apart": apart},
             seed=request.seed,
             fingerprint=identify(target, version),
         )
