@@ -144,5 +144,5 @@ class TestCheck:
         assert check.following(100) == 200
         check.result = check.result._replace(reached=0.031)
         assert check.following(100) == 120
-        check.result = check.result._replace(reached=0.037)
-        assert 140 < check.following(100) < 170
+        check.result = check.result._replace(reached=0.045)
+        assert check.following(100) == 150

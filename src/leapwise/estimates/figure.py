@@ -1,9 +1,9 @@
 """Means, standard deviations and quantiles of functions of the posterior, sharpened where that is more precise.
 
 All follow from means of functions of f: a standard deviation from that of squares about the mean, a quantile by
-inverting estimated probabilities. The squared standard error of a sharpened mean has four parts: that of the corrected
+inverting estimated probabilities. The squared standard error of a sharpened mean has five parts: that of the corrected
 series, autocorrelation included, and never below that of as many independent draws; that of E_s f, which is known from
-independent sets of points; and two for what the draws do not show (`leapwise.estimates.unseen`).
+independent sets of points; and three for what the draws do not show (`leapwise.estimates.unseen`).
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _squared_error(
     variance: np.ndarray,
     beta: np.ndarray,
 ) -> np.ndarray:
-    """Return the squared standard error of the mean of the series z, with all of its four parts."""
+    """Return the squared standard error of the mean of the series z, with all of its parts."""
     own = np.square(monte_carlo_errors(series, cautious=True))
     return np.asarray(own + variance + regions(columns, parts) + tails(columns, parts, beyond, beta))
 

@@ -1,8 +1,9 @@
-"""What the draws do not show: two parts of the squared standard error of a sharpened mean.
+"""What the draws do not show: three parts of the squared standard error of a sharpened mean.
 
 - Regions beyond the outermost draws, which are 1 / n of the posterior on average. There f is taken to be as far from
-  its mean as at the farthest of the draws with large potentials, and the surrogate to be wrong. The share is larger if
-  at more proposals than that w was larger than at all draws.
+  its mean as at the farthest of the draws with large potentials, and the surrogate to be wrong.
+- Regions where w is larger than at all draws, which proposals have shown. Their share is that of these proposals, and f
+  is taken to be one standard deviation from its mean there.
 - Tails of the surrogate that no draw has reached yet. A surrogate that is too flat has much mass there, with large w.
   The draws then show neither the mean of the corrected series nor its variance. There w is taken to go on as it rises
   towards the outermost draws, and what this adds to the variance and to the mean counts as error. Where w does not
@@ -29,10 +30,9 @@ _MOST_BEYOND = 20.0
 
 
 def regions(columns: Columns, parts: Sequence[Part]) -> np.ndarray:
-    """Return what regions beyond the outermost draws add to the squared error of each mean ``(k,)``."""
+    """Return what regions that no draw shows add to the squared error of each mean ``(k,)``."""
     draws = columns.draws
     n, centre = draws.shape[0] * draws.shape[1], draws.mean(axis=(0, 1))
-    share = max([1.0 / n, *(part.unseen for part in parts)])
     outermost = []
     for part in parts:
         away = np.square(draws[part.chains] - centre).reshape(-1, draws.shape[2])
@@ -40,7 +40,8 @@ def regions(columns: Columns, parts: Sequence[Part]) -> np.ndarray:
         large = min(max(outer, int(_LARGE * len(away))), len(away))
         away = away[np.argpartition(part.predicted.ravel(), -large)[-large:]]
         outermost.append(np.partition(away, -outer, axis=0)[-outer:].mean(axis=0))
-    return np.asarray(share**2 * np.max(outermost, axis=0))
+    shown = max(part.unseen for part in parts)
+    return np.asarray(np.max(outermost, axis=0) / n**2 + draws.var(axis=(0, 1)) * shown**2)
 
 
 def mass_beyond(part: Part, draws: np.ndarray, points: np.ndarray) -> float:
