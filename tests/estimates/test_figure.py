@@ -232,7 +232,7 @@ class TestPoints:
 
         one, two = block(100), block(100)
         both = one.joined(two)
-        assert both.n_points == 1600 and both.position.shape == (8, 200, 1)
+        assert both.log_weight.size == 1600 and both.position.shape == (8, 200, 1)
         np.testing.assert_allclose(
             np.exp(both.log_constants), 0.5 * (np.exp(one.log_constants) + np.exp(two.log_constants))
         )

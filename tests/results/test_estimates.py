@@ -123,6 +123,26 @@ class TestOfFunctions:
         assert found.labels == ("sum", "powers[0,0]", "powers[0,1]", "powers[1,0]", "powers[1,1]")
         np.testing.assert_allclose(found["powers"].mean[0], run.estimate()["x"].mean)
 
+    def test_rare_values_that_no_draw_has(self, run):
+        found = run.estimate(lambda x: x[:, 0] > 15.0)
+        assert found["f"].mean == 0.0 and not found["f"].mcse_mean > 0.0
+        assert np.isnan(run.estimate(lambda x: x[:, 0] > run.draws[..., 0].max())["f"].mcse_mean)
+
+    def test_discrete_values_keep_plain_quantiles(self, run):
+        found = run.estimate(lambda x: np.floor(x[:, 0]))["f"]
+        assert (found.quantiles == np.floor(found.quantiles)).all()
+
+    def test_extreme_quantiles_have_no_error(self, run):
+        assert np.isnan(run.estimate(probabilities=(1e-4,))["x"].mcse_quantiles).all()
+
+    def test_many_quantiles_are_in_tables_of_their_own(self, run):
+        text = str(run.estimate(probabilities=np.linspace(0.03, 0.97, 12)))
+        assert text.count("x[0]") == 4 and "effective" in text and "97%" in text
+
+    def test_few_draws_have_no_error(self):
+        found = lw.sample(GUMBEL.target, draws=2, chains=2, random_seed=1).estimate()["x"]
+        assert np.isnan(found.mcse_mean).all() and np.isnan(found.mcse_sd).all()
+
     def test_an_indicator_is_a_probability(self, run):
         found = run.estimate(lambda x: x[:, 0] < 0.0)
         assert abs(found["f"].mean - np.exp(-1.0)) < 5 * found["f"].mcse_mean
@@ -134,9 +154,11 @@ class TestOfFunctions:
             (lambda x: x[:3, 0], "one real number or one array for each of the"),
             (lambda x: x[:, 0].astype(complex), "dtype complex"),
             (lambda x: "text", "one real number"),
-            (lambda x: {}, "same names"),
+            (lambda x: {}, "returned no numbers"),
             (lambda x: np.where(x[:, 0] > 1.0, np.nan, 1.0), "must be finite"),
             ("nothing", "no variable or output 'nothing'"),
+            ([], "f must be a name"),
+            (3, "f must be a name"),
             (["x", "nothing"], "no variable or output 'nothing'"),
         ],
     )
@@ -166,6 +188,19 @@ class TestOfOutputs:
         exact = outputs.estimate(lambda a, k: a[:, None] * np.exp(-k[:, None] * T))
         z = (found["y"].mean - exact["f"].mean) / np.hypot(found["y"].mcse_mean, exact["f"].mcse_mean)
         assert (np.abs(z) < 5.0).all()
+
+    @pytest.mark.parametrize("kept", [False, 3])
+    def test_outputs_that_were_not_all_kept(self, kept):
+        """Surrogates of outputs cannot be trained again then."""
+        target = lw.ForwardTarget(
+            lambda x: x[0] * np.exp(-np.exp(x[1]) * T) + 0.4 * np.sin(2.0 * x[0] * x[1]),
+            lw.GaussianLikelihood([1.3, 0.8, 0.3], sd=0.35),
+            lw.NormalPrior(0.0, 1.0, dim=2),
+        )
+        run = lw.sample(target, draws=150, random_seed=1, keep_outputs=kept)
+        assert len(run.summary().rows) == 2
+        assert not run.estimate().cross_fitted
+        run.to_datatree()
 
     def test_variables_and_outputs_are_estimated_apart(self, outputs):
         with pytest.raises(InputError, match="in two calls"):
@@ -236,6 +271,20 @@ class TestEvidence:
         found = lw.sample(target, draws=100, random_seed=1).log_evidence()
         assert abs(found.value - true) < 5 * found.error < 0.1
         assert found.is_normalised and str(found).startswith("log evidence -")
+
+    def test_bounds_that_cut_the_prior(self):
+        """The integral of what is left is not the evidence of a normalised prior."""
+
+        def made(**bounds):
+            target = lw.ForwardTarget(
+                lambda a: a * np.ones(2),
+                lw.GaussianLikelihood([0.5, 0.8], sd=0.5),
+                lw.Prior(a=lw.Normal(0.0, 1.0)),
+                **bounds,
+            )
+            return lw.sample(target, draws=60, random_seed=1).log_evidence()
+
+        assert made().is_normalised and not made(bounds=(0, None)).is_normalised
 
 
 class TestFiles:

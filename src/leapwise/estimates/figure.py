@@ -22,6 +22,8 @@ LEAST_GAIN = 1.1
 _BETWEEN = 0.02
 #: Numbers in the largest arrays; with more, columns are treated in parts.
 _MAX_NUMBERS = 1 << 24
+#: With fewer draws beyond a quantile its error is not known. A guess.
+_FEWEST_BEYOND = 3
 #: Steps of Newton's method that invert probabilities. Each leaves a few per cent of the error.
 _ROUNDS = 3
 
@@ -130,7 +132,7 @@ def _root(squares: Figure, draws: np.ndarray) -> Figure:
         sharp = np.sqrt(np.maximum(squares.value, 0.0))
         value = np.where(squares.value == squares.plain, plain, sharp)
         error, plain_error = (
-            np.where(each > 0.0, each / (2.0 * plain), 0.0) for each in (squares.error, squares.plain_error)
+            np.where(each == 0.0, 0.0, each / (2.0 * plain)) for each in (squares.error, squares.plain_error)
         )
     return Figure(value, error, plain, plain_error, squares.effective)
 
@@ -154,6 +156,8 @@ def means(columns: Columns, parts: Sequence[Part], beyond: Sequence[Beyond] | No
     sharp = _squared_error(columns, parts, beyond, series, variance, beta)
     better = LEAST_GAIN * sharp < np.square(plain_error)
     error = np.where(better, np.sqrt(sharp), plain_error)
+    varies = np.any([np.ptp(points, axis=(0, 1)) > 0.0 for points in columns.points], axis=0)
+    error[(own == 0.0) & varies] = np.nan  # rare values, which no draw has
     value = np.where(better, series.mean(axis=(0, 1)), plain)
     return Figure(value, error, plain, plain_error, _per(own, np.square(error)))
 
@@ -186,6 +190,10 @@ def _quantile(
     slope = (above - below) / (high - low)  # of the quantile by the probability: one over the density
     at_plain = _below(columns, plain)
     error, own = monte_carlo_errors(at_plain.draws), at_plain.draws.var(axis=(0, 1))
+    n = draws.shape[0] * draws.shape[1]
+    if n * min(probability, 1.0 - probability) < _FEWEST_BEYOND:
+        unknown = np.full(len(plain), np.nan)
+        return Figure(plain, unknown, plain, unknown, unknown)
     if not parts:
         plain_error = slope * error
         return Figure(plain, plain_error, plain, plain_error, _per(own, np.square(error)))
@@ -194,10 +202,13 @@ def _quantile(
     between = _mass_between(columns, parts, below, above)
     with np.errstate(divide="ignore", invalid="ignore"):
         slope = np.where(between > 0.0, (above - below) / between, slope)
-    value = plain
+    value, off = plain, _mass(columns, parts, plain, beta) - probability
     for _ in range(_ROUNDS):
-        value = value - slope * (_mass(columns, parts, value, beta) - probability)
-    better = (LEAST_GAIN * sharp < np.square(error)) & np.isfinite(value)
+        value = value - slope * off
+        off = _mass(columns, parts, value, beta) - probability
+    is_continuous = np.mean(draws == plain, axis=(0, 1)) < _BETWEEN
+    found = is_continuous & (np.square(off) <= sharp) & np.isfinite(value)
+    better = found & (LEAST_GAIN * sharp < np.square(error))
     final = np.where(better, np.sqrt(sharp), error)
     return Figure(
         np.where(better, value, plain), slope * final, plain, slope * error, _per(own, np.square(final))

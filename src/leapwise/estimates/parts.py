@@ -15,18 +15,22 @@ import numpy as np
 from leapwise.adaptation.selection import is_numerical
 from leapwise.estimates.figure import means
 from leapwise.estimates.series import Columns, Part, corrected, monte_carlo_errors
-from leapwise.estimates.surrogate_draws import SurrogateDraws, draw_from_surrogate
-from leapwise.estimates.unseen import mass_beyond, too_much_beyond
+from leapwise.estimates.surrogate_draws import (
+    LEAST_EFFECTIVE,
+    SurrogateDraws,
+    draw_from_surrogate,
+    variance_of_sets,
+)
+from leapwise.estimates.unseen import mass_beyond, unusual
 from leapwise.surrogates import Fitted, QuadraticNetwork, TrainingSet
 from leapwise.surrogates.compiled import compile_surrogate
 from leapwise.surrogates.outputs import FittedOutputs
 from leapwise.surrogates.quadratic import FittedQuadratic
 
-#: Largest Pareto k of the weights at the draws. With n draws means of weights are known up to 1 - 1 / log10(n), and
-#: never above 0.7 (Vehtari et al. 2024, section 3.2.4).
-MAX_PARETO_K = 0.7
+#: Largest Pareto k of the weights at the draws: with a larger one their variance is infinite, and errors say nothing.
+MAX_PARETO_K = 0.5
 #: Weights that vary less than this need no check of their tail. A guess: their mean is then known well even if the tail
-#: is heavy, and errors have terms of their own for what no draw shows.
+#: is heavy, and errors have terms of their own for what no draw shows. Larger by this is clearly larger.
 _ALIKE = 0.1
 #: Estimates are plain if the weight is larger at more proposals than at all draws: than the first number, plus the
 #: second for each unit of the largest weight. About one is expected for each unit: the last 1 / n of the posterior's
@@ -154,7 +158,8 @@ def find_parts(
     if points is None:
         return done("no mixture of normals covers the surrogate's posterior well enough")
     part = Part(every, discrepancy, exact.potential - discrepancy, points, surrogate, unseen)
-    reason = _heavy_tail(discrepancy) or _mass_elsewhere(exact, part)
+    part, reason = _mass_elsewhere(exact, part)
+    reason = _heavy_tail(discrepancy) or reason
     parts, gain = ([], np.ones(1)) if reason else ([part], _gain(exact, [part]))
     if training is not None and n_chains > 1 and not np.median(gain) > _GAIN_ENOUGH:
         halves = _halves(part, exact, training, seed)
@@ -177,9 +182,10 @@ def _halves(part: Part, exact: ExactDraws, training: TrainingSet, seed: int) -> 
         if not np.isfinite(discrepancy).all():
             return []
         predicted, points = exact.potential[own] - discrepancy, part.points.reweighted(again)
-        found.append(Part(own, discrepancy, predicted, points, again, part.unseen))
-        if _heavy_tail(discrepancy) or _mass_elsewhere(exact, found[-1]):
+        half, reason = _mass_elsewhere(exact, Part(own, discrepancy, predicted, points, again, part.unseen))
+        if reason or _heavy_tail(discrepancy) or points.effective_share < LEAST_EFFECTIVE:
             return []
+        found.append(half)
     return found
 
 
@@ -191,7 +197,7 @@ def _unseen(discrepancy: np.ndarray, proposed: np.ndarray | None) -> tuple[float
     seen = np.empty(0) if proposed is None else proposed[~np.isnan(proposed)]
     if not seen.size:
         return 0.0, ""
-    beyond = int(np.count_nonzero(seen > discrepancy.max()))
+    beyond = int(np.count_nonzero(seen > discrepancy.max() + _ALIKE))
     largest = float(1.0 / np.mean(np.exp(discrepancy - discrepancy.max())))
     reason = f"the surrogate has mass where the posterior has little: {beyond} of {seen.size} proposals"
     return beyond / seen.size, reason if beyond > _BEYOND + _BEYOND_PER_WEIGHT * largest else ""
@@ -205,25 +211,23 @@ def _heavy_tail(discrepancy: np.ndarray) -> str:
     if weights.std() <= _ALIKE * weights.mean():
         return ""
     k = float(array_stats.pareto_khat(weights, chain_axis=0, draw_axis=1, r_eff=1.0, tail="right"))
-    limit = min(1.0 - 1.0 / np.log10(weights.size), MAX_PARETO_K)
     return (
         ""
-        if k < limit
-        else f"the weights of the draws have a heavy tail (Pareto k {k:.2f}, above {limit:.2f})"
+        if k < MAX_PARETO_K
+        else f"the weights of the draws have a heavy tail (Pareto k {k:.2f}, above {MAX_PARETO_K})"
     )
 
 
-def _mass_elsewhere(exact: ExactDraws, part: Part) -> str:
-    """Return that the surrogate has much mass beyond all draws, if it has."""
+def _mass_elsewhere(exact: ExactDraws, part: Part) -> tuple[Part, str]:
+    """Return the part with the mass of its surrogate that no draw shows, and why that is too much, if it is."""
     draws = exact.parameters(exact.position)
     share = mass_beyond(part, draws, exact.parameters(part.points.position))
     with np.errstate(divide="ignore", invalid="ignore"):
         effective = np.nanmin(draws.var(axis=(0, 1)) / np.square(monte_carlo_errors(draws)))
-    return (
-        f"the surrogate has {100 * share:.3g}% of its mass beyond all draws"
-        if too_much_beyond(share, float(effective))
-        else ""
-    )
+    n = draws.shape[0] * draws.shape[1]
+    more, is_wrong = unusual(share, min(float(effective), n) if effective > 0.0 else 1.0, draws.shape[2])
+    reason = f"the surrogate has {100 * share:.3g}% of its mass beyond all draws" if is_wrong else ""
+    return replace(part, unseen=max(part.unseen, more)), reason
 
 
 def _enough(
@@ -266,6 +270,8 @@ def retrained(
 
     A quadratic is given hidden units: with many evaluations they pay.
     """
+    if (training.outputs is None) != (more.outputs is None):
+        return None  # the outputs of draws were not kept
     try:
         if isinstance(surrogate, FittedQuadratic):
             n_features = (training.dim + 1) * (training.dim + 2) // 2 + _N_HIDDEN
@@ -303,12 +309,15 @@ def log_evidence(parts: list[Part]) -> tuple[float, float]:
     parts : list of Part
     """
     n_chains = sum(len(part.chains) for part in parts)
-    value = variance = 0.0
+    value, variance, deviations = 0.0, 0.0, []
     for part in parts:
         share, highest = len(part.chains) / n_chains, part.discrepancy.max()
         weights = np.exp(part.discrepancy - highest)
-        log_constant, error = part.points.log_normaliser()
+        log_constant, away = part.points.constant_deviations()
+        deviations.append(share * away)
         value += share * (log_constant - highest - np.log(weights.mean()))
         relative = monte_carlo_errors(weights[:, :, None], cautious=True)[0] / weights.mean()
-        variance += share**2 * (error**2 + relative**2 + 1.0 / weights.size**2)
-    return float(value), float(np.sqrt(variance))
+        variance += share**2 * relative**2
+    # Mass of the surrogate, or of the posterior, that no draw shows.
+    unseen = max([1.0 / sum(part.discrepancy.size for part in parts), *(part.unseen for part in parts)])
+    return float(value), float(np.sqrt(variance + variance_of_sets(np.sum(deviations, axis=0)) + unseen**2))

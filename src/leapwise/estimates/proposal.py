@@ -101,9 +101,7 @@ class Proposal:
         return found
 
 
-def fit_proposal(
-    draws: np.ndarray, n_normals: int, rng: np.random.Generator, weights: np.ndarray | None = None
-) -> Proposal | None:
+def fit_proposal(draws: np.ndarray, n_normals: int, rng: np.random.Generator) -> Proposal | None:
     """Fit a proposal to draws ``(n, dim)``; None if there are too few draws for so many normals.
 
     Parameters
@@ -111,8 +109,6 @@ def fit_proposal(
     draws : ndarray of shape (n, dim)
     n_normals : int
     rng : Generator
-    weights : ndarray of shape (n,), optional
-        Of the draws; equal by default.
 
     Examples
     --------
@@ -121,25 +117,22 @@ def fit_proposal(
     >>> fit_proposal(draws, 2, rng).means[:2].ravel().round().tolist()
     [-3.0, 3.0]
     """
-    weights = np.full(len(draws), 1.0 / len(draws)) if weights is None else weights / weights.sum()
     dim, fewest = draws.shape[1], _DRAWS_PER_PARAMETER * (draws.shape[1] + 1)
-    effective = 1.0 / np.square(weights).sum()
-    if effective < fewest * n_normals:
+    if len(draws) < fewest * n_normals:
         return None
-    mean = weights @ draws
-    covariance = (draws - mean).T @ ((draws - mean) * weights[:, None])
+    mean = draws.mean(axis=0)
+    covariance = (draws - mean).T @ (draws - mean) / len(draws)
     covariance.flat[:: dim + 1] += _LEAST_VARIANCE * np.maximum(np.diag(covariance), np.finfo(float).tiny)
     factor = np.linalg.cholesky(covariance)
     one = Proposal(_with_t(np.ones(1)), np.stack([mean, mean]), np.stack([factor, factor]))
     if n_normals == 1:
         return one
     if len(draws) > _MAX_DRAWS:
-        some = rng.choice(len(draws), _MAX_DRAWS, replace=False)
-        draws, weights = draws[some], weights[some] / weights[some].sum()
+        draws = draws[rng.choice(len(draws), _MAX_DRAWS, replace=False)]
     white = np.linalg.solve(factor, (draws - mean).T).T
     found, shares = one, np.eye(n_normals)[nearest_of_few(white, n_normals, rng)]
     for _ in range(_EM_STEPS):
-        mass = shares * weights[:, None]
+        mass = shares / len(draws)
         each = mass.sum(axis=0)
         if each.min() * len(draws) < fewest:
             return None

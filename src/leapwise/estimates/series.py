@@ -13,7 +13,7 @@ as long as s has no mass where the posterior has none. So for any :math:`\beta` 
 has the posterior mean of f. With w scaled to a mean of 1 and :math:`\beta = 1`, it varies by about sd(D) times what f
 varies by, since then :math:`z - \mathrm{E}_s f = (1 - w)(f - \mathrm{E}_s f)`. Here :math:`\beta` minimises the
 variance of the mean, the error of :math:`\mathrm{E}_s f` included. That of each chain is estimated from the others, so
-that it does not depend on what it multiplies. The control may also be another function g than f, as an emulated output
+that it hardly depends on what it multiplies. The control may also be another function g than f, as an emulated output
 for an exact one: then :math:`z = f - \beta\, w\,(g - \mathrm{E}_s g)`.
 """
 
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from leapwise.estimates.surrogate_draws import SurrogateDraws
+from leapwise.estimates.surrogate_draws import SurrogateDraws, variance_of_sets
 from leapwise.surrogates import Fitted
 
 #: With fewer draws of each chain there is no standard error.
@@ -46,9 +46,10 @@ class Part:
     points : SurrogateDraws
         Points of the surrogate.
     surrogate : Fitted, optional
-        The surrogate itself, where its emulated outputs are wanted.
+        The surrogate itself, which may be trained again.
     unseen : float
-        Share of the surrogate's mass at which the weights are larger than at all draws.
+        Share of the surrogate's mass where the weights are larger than at all draws: of the proposals, or beyond all
+        draws.
     """
 
     chains: np.ndarray
@@ -100,31 +101,27 @@ class Columns:
 def corrected(columns: Columns, parts: Sequence[Part]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the series z ``(chains, draws, k)``, the variance of its mean that comes from E_s, and beta.
 
-    The beta of each chain, ``(chains, k)``, is that of the other chains: then it does not depend on what it multiplies,
-    and the mean of the series has no bias. A single chain has its own, with a bias of O(1/n).
+    The beta of each chain, ``(chains, k)``, is that of the other chains: then it hardly depends on what it multiplies.
+    A single chain has its own, with a bias of O(1/n).
     """
     values = columns.draws
     n_chains, n_draws, k = values.shape
     if not parts:
         return values, np.zeros(k), np.zeros((n_chains, k))
     controls = values if columns.controls is None else columns.controls
-    residual, spreads = np.empty_like(controls), []
+    residual, deviations = np.empty_like(controls), []
     for part, points in zip(parts, columns.points, strict=True):
-        expected, spread = part.points.expectation(points)
+        expected, away = part.points.deviations(points)
         residual[part.chains] = part.weights[:, :, None] * (controls[part.chains] - expected)
-        spreads.append(spread)
-    shares = [len(part.chains) / n_chains for part in parts]
-    variance = sum(share**2 * spread for share, spread in zip(shares, spreads, strict=True))
+        deviations.append(len(part.chains) / n_chains * away)
+    variance = variance_of_sets(np.sum(deviations, axis=0))  # parts have the same points
     away = values - values.mean(axis=(0, 1))
     both, own = (_of_others(np.mean(each * residual, axis=1)) for each in (away, residual))
     with np.errstate(divide="ignore", invalid="ignore"):
         beta = both / (own + n_chains * n_draws * variance)
     beta = np.where(np.isfinite(beta), beta, 0.0)
-    pairs = zip(parts, shares, spreads, strict=True)
-    passed_on = sum(
-        np.square(share * beta[part.chains].mean(axis=0)) * spread for part, share, spread in pairs
-    )
-    return values - beta[:, None] * residual, np.asarray(passed_on), beta
+    passed_on = [beta[part.chains].mean(axis=0) * away for part, away in zip(parts, deviations, strict=True)]
+    return values - beta[:, None] * residual, variance_of_sets(np.sum(passed_on, axis=0)), beta
 
 
 def _of_others(means: np.ndarray) -> np.ndarray:

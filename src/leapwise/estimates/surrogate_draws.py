@@ -36,7 +36,7 @@ _NUMBERS_OF_NORMALS, _TRIAL = (1, 2, 4, 8), 4096
 #: share by this factor. Guesses: they cost more than further points.
 _GOOD, _LEAST_RISE = 0.5, 1.2
 #: It is refused below this effective share, or if the Pareto k of the weights is above its limit (Vehtari et al. 2024).
-_LEAST_EFFECTIVE, _MAX_PARETO_K = 0.02, 0.7
+LEAST_EFFECTIVE, _MAX_PARETO_K = 0.02, 0.7
 #: Points at first and at most, of all sets together. The last one also bounds memory, in numbers. Guesses.
 _FIRST_POINTS, _MAX_POINTS, _MAX_NUMBERS = 1 << 14, 1 << 17, 1 << 23
 #: Chains of each set where points come from chains, their moves at first and at most, and discarded moves. Guesses.
@@ -74,11 +74,6 @@ class SurrogateDraws:
         found = np.exp(self.log_weight - self.log_weight.max())
         return np.asarray(found / found.sum())
 
-    @property
-    def n_points(self) -> int:
-        """Points of all sets."""
-        return int(self.log_weight.size)
-
     def expectation(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return means ``(k,)`` of values at the points ``(sets, n, k)``, and their variances.
 
@@ -91,19 +86,30 @@ class SurrogateDraws:
         >>> bool(abs(mean[0] - 1.0) < 0.1), bool(1e-5 < variance[0] < 1e-3)
         (True, True)
         """
+        mean, away = self.deviations(values)
+        return mean, variance_of_sets(away)
+
+    def deviations(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return means ``(k,)`` of values at the points, and those of each set less these ``(sets, k)``."""
         share = self.weights.sum(axis=1)
         sums = np.matmul(self.weights[:, None, :], values)[:, 0]
         mean = sums.sum(axis=0)
-        # Of a ratio of sums, to first order.
-        away = (sums - share[:, None] * mean) * len(share)
-        return mean, _SPREAD_OF_FEW * np.square(away).sum(axis=0) / (len(share) * (len(share) - 1))
+        return mean, (sums - share[:, None] * mean) * len(share)  # a ratio of sums, to first order
 
     def log_normaliser(self) -> tuple[float, float]:
         """Return log Z_s and its standard error."""
-        n = len(self.log_constants)
-        value = float(logsumexp(self.log_constants) - np.log(n))
-        relative = np.exp(self.log_constants - value)
-        return value, float(np.sqrt(_SPREAD_OF_FEW * relative.var(ddof=1) / n))
+        value, away = self.constant_deviations()
+        return value, float(np.sqrt(variance_of_sets(away)))
+
+    def constant_deviations(self) -> tuple[float, np.ndarray]:
+        """Return log Z_s, and the relative deviations of each set from it ``(sets,)``."""
+        value = float(logsumexp(self.log_constants) - np.log(len(self.log_constants)))
+        return value, np.exp(self.log_constants - value) - 1.0
+
+    @property
+    def effective_share(self) -> float:
+        """Share of the points that are effective, by their weights."""
+        return float(1.0 / np.square(self.weights).sum() / self.weights.size)
 
     def first(self, n: int) -> SurrogateDraws:
         """Return at most n points, at least one of each set; the constants are still those of all."""
@@ -129,8 +135,7 @@ class SurrogateDraws:
 
     def joined(self, more: SurrogateDraws) -> SurrogateDraws:
         """Return these points and as many more of the same sets."""
-        with np.errstate(invalid="ignore"):  # constants that are not known
-            constants = np.logaddexp(self.log_constants, more.log_constants) - np.log(2.0)
+        constants = np.logaddexp(self.log_constants, more.log_constants) - np.log(2.0)
         return SurrogateDraws(
             np.concatenate([self.position, more.position], axis=1),
             np.concatenate([self.log_weight, more.log_weight], axis=1),
@@ -138,6 +143,11 @@ class SurrogateDraws:
             constants,
             self.from_chains,
         )
+
+
+def variance_of_sets(away: np.ndarray) -> np.ndarray:
+    """Return the variance of the mean over independent sets, of which each deviates by `away` ``(sets, ...)``."""
+    return np.asarray(_SPREAD_OF_FEW * np.square(away).sum(axis=0) / (len(away) * (len(away) - 1)))
 
 
 def draw_from_surrogate(
@@ -208,7 +218,7 @@ def _best_proposal(
         weights = np.exp(logs - logs.max())
         effective, before = float(weights.sum() ** 2 / np.square(weights).sum() / _TRIAL), best
         k = float(array_stats.pareto_khat(weights[None], chain_axis=0, draw_axis=1, r_eff=1.0, tail="right"))
-        covers = effective > _LEAST_EFFECTIVE and k < _MAX_PARETO_K
+        covers = effective > LEAST_EFFECTIVE and k < _MAX_PARETO_K
         if (covers, effective) > (is_good, best):
             best, chosen, is_good = effective, proposal, covers
         if is_good and (best > _GOOD or effective < _LEAST_RISE * before):
@@ -250,21 +260,21 @@ def _by_chains(
     """Return points of chains on the surrogate, as many as are needed."""
     dim = position.shape[1]
     start = position[rng.integers(len(position), size=N_SETS * _N_CHAINS)]
-    last, found, n = trace(kernel, start, rng, _DISCARDED)[-1], None, _FIRST_MOVES
+    last, n = trace(kernel, start, rng, _DISCARDED)[-1], _FIRST_MOVES
     most = min(_MAX_MOVES, _MAX_NUMBERS // (dim * N_SETS * _N_CHAINS))
-    while True:
+    while (
+        True
+    ):  # twice as many moves each time; those before are discarded, since all start from the same draws
         moves = trace(kernel, last, rng, n)[1:]
         last = moves[-1]
         sets = moves.reshape(n, N_SETS, _N_CHAINS, dim).swapaxes(0, 1).reshape(N_SETS, -1, dim)
         energy = np.stack([potential(each) for each in sets])
-        block = SurrogateDraws(
+        found = SurrogateDraws(
             sets, np.zeros(energy.shape), energy, np.full(N_SETS, np.nan), from_chains=True
         )
-        found = block if found is None else found.joined(block)
-        done = found.position.shape[1] // _N_CHAINS
-        if 2 * done > most or are_enough(found):
+        if 2 * n > most or are_enough(found):
             break
-        n = done
+        n *= 2
     if proposal is None:
         return found
     pairs = zip(found.position, found.potential, strict=True)

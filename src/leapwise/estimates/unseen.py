@@ -1,9 +1,10 @@
 """What the draws do not show: three parts of the squared standard error of a sharpened mean.
 
 - Regions beyond the outermost draws, which are 1 / n of the posterior on average. There f is taken to be as far from
-  its mean as at the farthest of the draws with large potentials, and the surrogate to be wrong.
-- Regions where w is larger than at all draws, which proposals have shown. Their share is that of these proposals, and f
-  is taken to be one standard deviation from its mean there.
+  its mean as at the farthest of the draws with large potentials (an indicator: as at any draw), and the surrogate to be
+  wrong.
+- Regions where w is larger than at all draws, as proposals or points of the surrogate have shown. Their share is that
+  of these proposals or points, and f is taken to be one standard deviation from its mean there.
 - Tails of the surrogate that no draw has reached yet. A surrogate that is too flat has much mass there, with large w.
   The draws then show neither the mean of the corrected series nor its variance. There w is taken to go on as it rises
   towards the outermost draws, and what this adds to the variance and to the mean counts as error. Where w does not
@@ -24,16 +25,18 @@ _OUTERMOST = 10
 #: Share of the draws whose potentials are large. A guess: where few parameters matter, the farthest draws are among
 #: these; among many parameters each of these draws is as far from the mean of any one of them as most draws are.
 _LARGE = 0.02
-#: A surrogate is refused if its mass beyond all draws in some direction is more than so many effective draws stand for.
-#: That of a right one is the mass of one draw on average, and of more than 20 with a probability of e^-20.
-_MOST_BEYOND = 20.0
+#: The surrogate's mass beyond all draws in some direction is that of one draw on average, and more than t draws with a
+#: probability of e^-t. It is refused if that is less than e^-8 in all directions together, and what is beyond the first
+#: number counts as a region that no draw shows.
+_USUAL_BEYOND, _MOST_BEYOND = 5.0, 8.0
 
 
 def regions(columns: Columns, parts: Sequence[Part]) -> np.ndarray:
     """Return what regions that no draw shows add to the squared error of each mean ``(k,)``."""
     draws = columns.draws
     n, centre = draws.shape[0] * draws.shape[1], draws.mean(axis=(0, 1))
-    outermost = []
+    is_indicator = ((draws == 0.0) | (draws == 1.0)).all(axis=(0, 1))
+    outermost = [np.where(is_indicator, np.square(np.abs(centre - 0.5) + 0.5), 0.0)]
     for part in parts:
         away = np.square(draws[part.chains] - centre).reshape(-1, draws.shape[2])
         outer = min(_OUTERMOST, len(away))
@@ -61,9 +64,20 @@ def mass_beyond(part: Part, draws: np.ndarray, points: np.ndarray) -> float:
     return float(max(*shares, far))
 
 
-def too_much_beyond(share: float, effective: float) -> bool:
-    """Whether a surrogate has so much mass beyond all draws that it must be wrong there."""
-    return share * effective > _MOST_BEYOND
+def unusual(share: float, effective: float, n_columns: int) -> tuple[float, bool]:
+    """Return how much of such a share of mass is not chance, and whether it is so much that the surrogate is wrong.
+
+    Parameters
+    ----------
+    share : float
+        What `mass_beyond` returns.
+    effective : float
+        Number of effective draws.
+    n_columns : int
+        There are so many columns, each with two directions.
+    """
+    most = _MOST_BEYOND + np.log(2 * n_columns + 1)
+    return max(0.0, share - _USUAL_BEYOND / effective), bool(share * effective > most)
 
 
 class Beyond(NamedTuple):

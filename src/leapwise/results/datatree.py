@@ -126,7 +126,7 @@ def estimates_group(estimates: Estimates, run: Run) -> DataTree:
         "cross_fitted": int(estimates.cross_fitted),
         "seconds": estimates.seconds,
     }
-    if estimates.is_sharpened:
+    if run.kernel is not None or run.stored_evidence is not None:
         with suppress(InputError):  # it is not known
             evidence = run.log_evidence()
             attrs |= {"log_evidence": evidence.value, "log_evidence_error": evidence.error}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -18,6 +18,8 @@ from leapwise.targets.variables import Variable, split
 
 #: Quantiles of a summary.
 PROBABILITIES = (0.05, 0.5, 0.95)
+#: Quantiles that fit beside the other columns of a table.
+_MOST_QUANTILES = 5
 #: The names of the numbers of a `Figure`, as they are stored.
 _FIELDS = ("", "mcse_", "plain_", "plain_mcse_", "effective_")
 
@@ -189,20 +191,37 @@ class Estimates:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self._table()
+        yield from self._more_quantiles()
         yield self.about()
 
     def _table(self) -> Table:
         """Return the table; means have the digits that their errors leave, other numbers as many."""
-        per_cent = [f"{100 * each:g}%" for each in self.probabilities]
-        table = empty_table("", "mean", "MCSE", "sd", "MCSE", *per_cent, "effective", "gain")
+        few = len(self.probabilities) <= _MOST_QUANTILES
+        table = empty_table(
+            "", "mean", "MCSE", "sd", "MCSE", *(self._per_cent() if few else []), "effective", "gain"
+        )
         mean, sd, quantiles = self.figures
         places, small = decimals(mean.error, digits=1), decimals(mean.error, digits=2)
         cells = [fixed(mean.value, places), fixed(mean.error, small)]
         cells += [fixed(sd.value, places), fixed(sd.error, small)]
-        cells += [fixed(each.value, places) for each in quantiles]
+        cells += [fixed(each.value, places) for each in quantiles] if few else []
         cells += [[few_digits(each) for each in values] for values in (mean.effective, mean.gain)]
         add_rows(table, self.labels, cells)
         return table
+
+    def _more_quantiles(self) -> Iterator[Table]:
+        """Return tables of the quantiles, if they are too many for the first."""
+        places, names = decimals(self.figures.mean.error, digits=1), self._per_cent()
+        if len(names) <= _MOST_QUANTILES:
+            return
+        for first in range(0, len(names), _MOST_QUANTILES):
+            some = slice(first, first + _MOST_QUANTILES)
+            table = empty_table("", *names[some])
+            add_rows(table, self.labels, [fixed(each.value, places) for each in self.figures.quantiles[some]])
+            yield table
+
+    def _per_cent(self) -> list[str]:
+        return [f"{100 * each:.4g}%" for each in self.probabilities]
 
     def to_arrays(self) -> dict[str, np.ndarray]:
         """Return the numbers of each variable by name, ``(statistics, *shape)``, in the order of `statistics`."""

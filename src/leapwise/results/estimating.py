@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,8 +21,10 @@ from leapwise.results.diagnostics import MAX_RHAT, RHAT_OF_FEW
 from leapwise.results.estimates import Estimates, Evidence, Precision
 from leapwise.results.predictive import at_outputs, emulators_of_halves
 from leapwise.surrogates import TrainingSet
-from leapwise.targets import Prior
+from leapwise.targets import ForwardTarget, Prior
 from leapwise.targets.calls import ByKeyword, keywords
+from leapwise.targets.observations import Observations
+from leapwise.targets.transforms import Transform
 from leapwise.targets.variables import Variable, split
 
 if TYPE_CHECKING:
@@ -138,6 +141,11 @@ def estimate(
 ) -> Estimates:
     """Estimate parameters, outputs or a function; see `Run.estimate`."""
     wanted = _checked_probabilities(probabilities)
+    if not (f is None or callable(f) or (isinstance(f, (str, list, tuple)) and len(f))):
+        raise InputError(
+            f"f must be a name, a list of names, or a function of the variables, got {f!r:.80}; leave it out for all "
+            "parameters"
+        )
     if (
         f is None
         and run.stored_estimates is not None
@@ -154,17 +162,23 @@ def estimate(
     else:
         variables, columns, parts = _parameters(run, f, found.parts)
     reason = found.reason
-    if not reason and not all(np.isfinite(each).all() for each in columns.points):
+    known = [
+        np.isfinite(each[part.points.weights > 0.0]).all()
+        for each, part in zip(columns.points, parts, strict=True)
+    ]
+    if not reason and not all(known):
         columns, parts, reason = (
             Columns(columns.draws, []),
             [],
-            "it is not finite at some points of the surrogate",
+            "the function is not finite at some points of the surrogate",
         )
     elif not reason and not parts:
-        columns, reason = (
-            Columns(columns.draws, []),
-            "outputs are emulated by halves of the chains, and there is one",
+        columns = Columns(columns.draws, [])
+        reason = (
+            "outputs are emulated by halves of the chains, and there is one chain or too few different draws"
         )
+    for each in columns.points:  # of weight 0
+        np.nan_to_num(each, copy=False, nan=0.0, posinf=0.0, neginf=0.0)
     numbers = figures(columns, parts, wanted)
     return Estimates(variables, numbers, wanted, reason, found.cross_fitted, found.seconds, columns, parts)
 
@@ -228,6 +242,7 @@ def _parameters(run: Run, f: Any, parts: list[Part]) -> Chosen:
             raise InputError(
                 f"{function.name} must be finite, got {values[~np.isfinite(values)][0]} at a draw; correct it"
             )
+        parts = [replace(each, points=each.points.first(_MAX_NUMBERS // values.shape[1])) for each in parts]
         found = [function(of_points(part), "at points of the surrogate") for part in parts]
         variables = function.variables
     else:
@@ -268,7 +283,9 @@ class _Function:
                 )
             variables.append(Variable(str(name), array.shape[1:]))
             rows.append(array.reshape(n, -1).astype(float))
-        if not rows or (self.variables and tuple(variables) != self.variables):
+        if not rows or not sum(row.shape[1] for row in rows):
+            raise InputError(f"{self.name} returned no numbers; return at least one for each row")
+        if self.variables and tuple(variables) != self.variables:
             raise InputError(f"{self.name} must return the same names and shapes at each call; correct it")
         self.variables = tuple(variables)
         return np.concatenate(rows, axis=1)
@@ -329,11 +346,18 @@ def evidence(run: Run) -> Evidence:
         reason = "no mixture of normals covers the surrogate's posterior well enough"
     if reason:
         raise InputError(
-            f"the evidence of this run is not known: {reason}; sample again with the default method, or more draws"
+            f"the evidence of this run is not known: {reason}; it needs a good surrogate: the default method, bounds= "
+            "for hard edges, or more draws"
         )
-    model = run.model
-    known = model is not None and isinstance(model.prior, Prior) and hasattr(model.likelihood, "pointwise")
-    return Evidence(value, error, known)
+    return Evidence(value, error, _is_normalised(run.model))
+
+
+def _is_normalised(model: ForwardTarget | None) -> bool:
+    """Whether prior and likelihood are known to be normalised: ours, and no bounds cut the prior."""
+    if model is None or not isinstance(model.prior, Prior) or not isinstance(model.likelihood, Observations):
+        return False
+    whole, used = Transform.from_bounds(model.prior.bounds, model.dim), model.transform
+    return bool((whole.lower == used.lower).all() and (whole.upper == used.upper).all())
 
 
 # Precise enough ------------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from leapwise.checks import require_real, require_whole
+from leapwise.checks import require_whole
 from leapwise.dynamics import DenseMetric, DiagonalMetric, EuclideanMetric
 from leapwise.errors import BudgetError, InputError
 from leapwise.kernels import Kernel
@@ -90,9 +90,11 @@ class Request:
             )
 
 
-def _require_precision(precision: float) -> None:
-    found = require_real(precision, "precision")
-    if found.ndim or not 0.0 < float(found) < 1.0:
+def _require_precision(precision: object) -> None:
+    is_number = isinstance(precision, (int, float, np.integer, np.floating)) and not isinstance(
+        precision, bool
+    )
+    if not is_number or not 0.0 < float(precision) < 1.0:  # type: ignore[arg-type]
         raise InputError(
             f"precision must be one number between 0 and 1, the largest standard error in standard deviations, got "
             f"{precision!r:.80}; give 0.03"

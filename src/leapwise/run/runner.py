@@ -348,7 +348,7 @@ class Runner:
             n_steps = min(check.following(n_steps), request.draws)
             check.forget()
         if check.is_reached and self.store is not None:
-            self.store.save_end(n_steps)
+            self.store.save_end(min(group.n_done for group in groups))
 
     # Result ----------------------------------------------------------------------------------------------------------
 
