@@ -3,8 +3,8 @@
 - Regions beyond the outermost draws, which are 1 / n of the posterior on average. There f is taken to be as far from
   its mean as at the farthest of the draws with large potentials (an indicator: as at any draw), and the surrogate to be
   wrong.
-- Regions where w is larger than at all draws, as proposals or points of the surrogate have shown. Their share is that
-  of these proposals or points, and f is taken to be one standard deviation from its mean there.
+- Regions where w is clearly larger than at all draws, as proposals or points of the surrogate have shown: the same,
+  with the share of these proposals or points.
 - Tails of the surrogate that no draw has reached yet. A surrogate that is too flat has much mass there, with large w.
   The draws then show neither the mean of the corrected series nor its variance. There w is taken to go on as it rises
   towards the outermost draws, and what this adds to the variance and to the mean counts as error. Where w does not
@@ -44,7 +44,7 @@ def regions(columns: Columns, parts: Sequence[Part]) -> np.ndarray:
         away = away[np.argpartition(part.predicted.ravel(), -large)[-large:]]
         outermost.append(np.partition(away, -outer, axis=0)[-outer:].mean(axis=0))
     shown = max(part.unseen for part in parts)
-    return np.asarray(np.max(outermost, axis=0) / n**2 + draws.var(axis=(0, 1)) * shown**2)
+    return np.asarray(np.max(outermost, axis=0) * (1.0 / n**2 + shown**2))
 
 
 def mass_beyond(part: Part, draws: np.ndarray, points: np.ndarray) -> float:
